@@ -1,4 +1,4 @@
-"""Fixtures that run sweeps in processes. A sweep of twelve small lanes runs once for all tests that read it."""
+"""Fixtures that run sweeps in processes. A sweep of twelve small runs is trained once for all tests that read it."""
 
 import fcntl
 import json
@@ -108,5 +108,5 @@ def finished(command, shared, tmp_path_factory):
 
 
 def outcomes(out: Path) -> dict[str, dict]:
-    """The outcomes of a sweep's lanes by hash."""
+    """The outcomes of a sweep's runs by hash."""
     return {r["hash"]: r["outcome"] for r in records.read(out / "records")}

@@ -1,0 +1,87 @@
+"""A user's experiment of calculations. In the test's process (`--executor inline`) its sweep takes milliseconds."""
+
+import pytest
+
+from experiments.common import user_experiments
+
+FILE = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from experiments.common.experiment import Calculation, CellLanes, Experiment
+from lvp.analysis.claims import Claim, judge
+
+open(TRACE, "a").write("executed ")
+
+
+@dataclass(frozen=True)
+class Config:
+    corpus: str = "none"
+    count: int = 3
+
+
+def cells(config):
+    return [CellLanes("squares", Calculation({"power": 2}, 1.0), [{"x": i} for i in range(config.count)])]
+
+
+def calculate(arguments, run, dataset):
+    return {"y": run["x"] ** arguments["power"]}
+
+
+def summary(table, config):
+    return f"sum {table['y'].sum()}"
+
+
+def figure(table, config, **origin):
+    return Figure(figsize=(1, 1))
+
+
+def claims(table, config, context):
+    claim = {"statement": "2 squared is 4", "source": "arithmetic", "paper_value": 4.0, "value": 4.0}
+    verdict = judge(4.0, (4.0, 4.0), claimed=4.0)
+    return [Claim(**claim, interval=(4.0, 4.0), verdict=verdict, **context)] * 2
+
+
+EXPERIMENT = Experiment(
+    name="squares",
+    question="what are the squares?",
+    tiers={"smoke": Config(), "laptop": Config()},
+    cells=cells,
+    summary=summary,
+    figure=figure,
+    claims=claims,
+    calculate=calculate,
+)
+"""
+FOLLOW_UP = ("    cells=cells,", "    cells=cells,\n    follow_up=follow_up,")
+# One further run, whose value depends on the results.
+ONE_MORE = "\n\ndef follow_up(table, config):\n    return {'squares': [{'x': int(table['y'].max())}]}\n\n\nEXPERIMENT"
+# Squares the largest square below 100, again and again.
+MORE = "\n\ndef follow_up(table, config):\n    largest = int(table['y'].max())\n"
+MORE += "    return {'squares': [{'x': largest}] if largest < 100 else []}\n\n\nEXPERIMENT"
+
+
+def written(folder, *replaced, text=FILE):
+    """Writes the experiment's file with some texts replaced, pairs (old, new), and returns its path. Each execution of
+    the file appends a word to the file `trace` beside it."""
+    for old, new in replaced:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "mine.py"
+    path.write_text(text.replace("TRACE", repr(str(folder / "trace"))))
+    return path
+
+
+def executions(folder):
+    """How often the file in a folder was executed."""
+    trace = folder / "trace"
+    return len(trace.read_text().split()) if trace.exists() else 0
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    """A process executes a file once. Forgets the executions of earlier tests."""
+    user_experiments._executed.cache_clear()

@@ -1,0 +1,181 @@
+"""Unusable input: one line that names the remedy, exit code 2, and nothing is written or trained."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lvp.training import records
+from sweeps.sweep import FORMAT
+from tests.marking import slow
+from tests.sweeps.running import LOCAL, ROOT
+from tests.sweeps.squares import anew, executions, written  # noqa: F401  fixture
+
+RUN = ("run", "width_vocab", "--preset", "smoke")
+INLINE = ("--executor", "inline")
+
+
+def refused(done, *says):
+    """Asserts that a command has refused its input in one line with these words. Returns the line."""
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert all(re.search(word, done.stderr) for word in says), done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    "words, settings, says",
+    [
+        ((*RUN, "--corpus", "text:/nowhere"), {}, "/nowhere"),
+        ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
+        ((*RUN, "--corpus", "text:s3://key:secret@bucket/texts"), {}, "credentials"),
+        ((*RUN, "--out", "/proc/nowhere"), {}, "/proc/nowhere"),
+        ((*RUN, "--out", "s3://"), {}, "bucket"),
+        ((*RUN, "--out", "s3://key:secret@bucket/sweep"), {}, "credentials"),
+        (("resume", "/nowhere"), {}, "/nowhere has no sweep.json: it is not the directory of a sweep"),
+        (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
+        slow(RUN, {"vocab_per_width": "90000"}, "too large"),
+        (RUN, {"widths": "33", "head_dim": "none"}, "33"),
+        (RUN, {"rates": ""}, "rates is empty"),
+        (RUN, {"stpes": "4"}, "did you mean steps"),
+        (("run", "with_vocab"), {}, "did you mean width_vocab"),
+        (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --preset|unknown argument"),
+        (("run", "width_vocab", "--preset", "smole"), {}, "did you mean smoke"),
+        (("rum",), {}, "did you mean run"),
+        ((*RUN, "--executor", "lokal"), {}, "did you mean local"),
+        ((*RUN, "--executor", "local", "--ray-address", "here:1"), {}, "--ray-address needs --executor ray, got local"),
+        ((*RUN, "--budget", "1s"), {}, "budget=1s is less than the expected .*larger budget"),
+        ((*RUN, "--budget", "2 hours"), {}, "budget='2 hours' is no duration: .* such as 2h"),
+        ((*RUN, "--threads", "4096"), {}, "threads=4096 must be at most"),
+        ((*RUN, "--pack", "0"), {}, "pack must be at least 1, got 0"),
+        ((*RUN, "--pack", "2", "--mesh", "fsdp=2"), {}, "pack=2: a mesh trains one run at a time; omit --pack"),
+        ((*RUN, "--mesh", "fdsp=1"), {}, "did you mean fsdp"),
+        ((*RUN, *INLINE, "--mesh", "fsdp=3"), {}, "3 devices, but there "),
+        ((*RUN, "--checkpoint-seconds", "nan"), {}, "checkpoint_seconds must not be negative, got nan"),
+        ((*RUN, "--checkpoint-seconds", "-1"), {}, "checkpoint_seconds must not be negative, got -1"),
+        ((*RUN, "--track", "tensorbord"), {}, "did you mean tensorboard"),
+        ((*RUN, "--hosts", "2"), {}, "argument .--hosts"),
+        (("resume", "/nowhere", "--preset", "smoke"), {}, "resume continues a sweep as it began; use run"),
+    ],
+)
+def test_unusable_arguments(command_here, tmp_path, words, settings, says):
+    out = tmp_path / "out"
+    given = (*words, "--out", out) if words[0] == "run" and "--out" not in words else words
+    done = command_here(*given, **settings)
+    assert "secret" not in refused(done, says) + done.stdout
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("corpus", ["text:missing", "text:empty", "tokens:missing", "wikitext2:missing", "wikitxt2"])
+def test_a_dry_run_has_the_errors_of_a_run(command_here, corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").touch()
+    words = (*RUN, "--corpus", corpus, "--out", tmp_path / "out")
+    assert refused(command_here(*words, "--dry-run")) == refused(command_here(*words))
+
+
+def test_a_directory_with_another_sweep_or_other_files_is_not_changed(finished, command_here, tmp_path):
+    out, _ = finished
+    before = (out / "sweep.json").read_bytes()
+    says = "holds another sweep: width_vocab, preset smoke", f"name another --out.*`python -m sweeps resume {out}`"
+    refused(command_here(*RUN, "--out", out, steps="41"), *says)
+    assert (out / "sweep.json").read_bytes() == before
+    (tmp_path / "mine").write_text("not a sweep")
+    refused(command_here(*RUN, "--out", tmp_path), r"holds other files \(mine\); name an empty or new directory")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("words", [("status",), ("resume",), ("figure",), ("track",), ("publish",), (*RUN, "--out")])
+def test_a_sweep_of_an_older_version_is_named_as_such(command_here, tmp_path, words):
+    """Earlier versions had the file manifest.json instead of sweep.json, and gave other hashes to runs."""
+    (tmp_path / "manifest.json").write_text('{"experiment": "width_vocab", "format": 2}')
+    (tmp_path / "records").mkdir()
+    refused(
+        command_here(*words, tmp_path), "begun by an older version of lvp", "use that version, or `run` it in a new"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "records"]
+
+
+DAMAGED = {
+    "empty": lambda held: "",
+    "cut short": lambda held: json.dumps(held)[:-9],
+    "changed": lambda held: json.dumps(held | {"tier": "laptop"}),
+    "another format": lambda held: json.dumps(_signed(held | {"format": FORMAT + 1})),
+    "another shape": lambda held: json.dumps(_signed(held | {"settings": {}})),
+    "deep": lambda held: "[" * 100_000,
+}
+
+
+def _signed(held):
+    held = {name: value for name, value in held.items() if name != "digest"}
+    return held | {"digest": records.config_hash(held)}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_sweep_json_names_a_remedy_that_works(command_here, finished, tmp_path, damage):
+    """The remedy: remove the file and repeat the command. No run is trained twice."""
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    path, run = out / "sweep.json", (*RUN, *LOCAL, "--out", out)
+    before = {record: record.stat().st_mtime_ns for record in (out / "records").iterdir()}
+    whole = path.read_text()
+    path.write_text(damage(json.loads(whole)))
+    remedy = f"remove it and repeat the `run` command with --out {out}: finished runs keep their records"
+    for words in (run, ("resume", out), ("status", out)):
+        refused(command_here(*words), f"{path} cannot be used: .*{remedy}")
+    path.unlink()
+    if damage is DAMAGED["empty"]:  # once is enough
+        assert command_here(*run).returncode == 0 and json.loads(path.read_text()) == json.loads(whole)
+    assert {record: record.stat().st_mtime_ns for record in before} == before
+
+
+def test_another_packing_is_refused_at_resume(command_here, finished):
+    out, _ = finished
+    lost = next((out / "records").iterdir())
+    content = lost.read_bytes()
+    lost.unlink()
+    done = command_here("resume", out, *LOCAL, "--pack", "2")
+    refused(done, "keeps its packing, on which bits depend: omit --pack, --threads and --mesh, or .*other-version")
+    lost.write_bytes(content)
+
+
+def test_a_strangers_directory_executes_nothing(command_here, tmp_path):
+    """A directory holds a copy of the user's file. Only a file that the user names is executed."""
+    path, out = written(tmp_path), tmp_path / "out"
+    assert command_here("run", path, "--preset", "smoke", *INLINE, "--out", out).returncode == 0
+    before = executions(tmp_path)
+    page = tmp_path / "page.html"
+    next((out / "records").iterdir()).unlink()
+    for words in (("resume", out, *INLINE), ("figure", out), ("report", out, "--html", page)):
+        refused(command_here(*words), "a sweep of a user's experiment: give its file, --experiment FILE.py")
+    refused(command_here("publish", out), "only experiments of lvp can be published")
+    assert command_here("status", out).returncode == command_here("track", out).returncode == 0
+    assert executions(tmp_path) == before and not page.exists()
+    anew.__wrapped__()
+    assert command_here("resume", out, *INLINE, "--experiment", path).returncode == 0
+    assert command_here("report", out, "--html", page, "--experiment", path).returncode == 0 and page.exists()
+    assert executions(tmp_path) == before + 1  # control: the file that the user names is executed
+
+
+def test_a_package_experiments_beside_the_users_script_is_one_line(tmp_path):
+    """The working directory precedes PYTHONPATH, and `experiments` is a usual name."""
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "__init__.py").touch()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "sweeps", "status", "."]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    refused(done, f"{tmp_path}/experiments/__init__.py hides the package experiments of lvp; use another directory")
+
+
+@pytest.mark.slow
+def test_streams_in_latin_1_get_replaced_characters(cache, tmp_path):
+    """The forecast has "–" and the summary "η" and "√", which Latin-1 lacks."""
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1", "LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
+    path = written(tmp_path, ('f"sum', 'f"η √ sum'))
+    words = [sys.executable, "-m", "sweeps", "run", path, "--preset", "smoke", *INLINE, "--out", tmp_path / "out"]
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "sum 5" in done.stdout.decode("latin-1") and b"Traceback" not in done.stderr
