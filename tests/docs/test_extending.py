@@ -47,7 +47,7 @@ def test_the_page_ends_with_a_figure_a_table_and_a_verdict(directory):
     here, (rule, _, sweep) = directory
     assert {"figure.png", "figure.svg", "table.csv"} <= {p.name for p in (here / "runs" / "mine").iterdir()}
     assert "halfway: width 512, vocab 8192" in rule and "halfway: decoder of 1 blocks" in rule
-    assert "54 of 54 lanes have a record" in sweep
+    assert "54 of 54 runs have a record" in sweep
     assert re.search("(supported|contradicted|unresolved): the best rate does not depend on the width", sweep)
 
 

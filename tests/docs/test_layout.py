@@ -25,7 +25,7 @@ IMPORTS = {
     "from lvp.parametrization.recommend import recommend": {"numpy"},
     "from lvp.cli import main; main.parser()": {"numpy"},
 }
-ONLY = {
+ONLY: dict[str, str | tuple[str, ...]] = {
     "flax": "lvp/models",
     "obstore": "lvp/files/buckets.py",
     "orbax": "lvp/training/checkpoints.py",

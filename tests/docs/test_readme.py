@@ -58,7 +58,7 @@ def test_the_optax_door_runs_in_an_empty_directory(tmp_path):
 def test_the_sweep_door_runs_in_an_empty_directory(tmp_path):
     _, _, code = doors()[1]
     out = run_in(tmp_path, "bash", "-ec", code)
-    assert "12 of 12 lanes have a record" in out
+    assert "12 of 12 runs have a record" in out
     assert (tmp_path / "runs" / "first" / "figure.png").is_file()
 
 
