@@ -293,9 +293,9 @@ def trainable(
 ) -> type[tune.Trainable]:
     """A trainable for a `tune.Tuner` of your own. Its hyperparameters are fields of a run.
 
-    A hyperparameter is the learning rate of a role by the role's name (`embedding`, `hidden`, …), or another field of
-    a run, such as `seed`. Others keep the values of the setting's first run. Every result has `step` and `train_loss`,
-    the mean since the last result. The last has the outcome, such as `valid_loss`. Tune may pause and stop runs.
+    A hyperparameter is a learning rate by its role's name (`embedding`, …), or another field of a run, such as `seed`.
+    Others keep the values of the setting's first run. Every result has `step` and `train_loss`, the mean since the last
+    result. The last has the outcome, such as `valid_loss`. Tune may pause and stop runs.
 
     Args:
       experiment, preset, config: as for `sweeps.run`.
