@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _SHAPE: Mapping[str, Shape] = {"format": int, "hash": str, "config": dict, "outcome": dict, "provenance": dict}
 _KEYS = {*_SHAPE, "experiment", "tier", "sweep", "digest"}
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece", "ray", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece", "ray", "numpy", "scipy")
 
 
 def dumps(value: Any) -> str:
