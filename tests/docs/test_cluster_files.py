@@ -8,7 +8,7 @@ import yaml
 from ray._private.accelerators import TPUAcceleratorManager
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-FILES = sorted((Path(__file__).parents[3] / "docs" / "cluster").glob("*.yaml"))
+FILES = sorted((Path(__file__).parents[2] / "docs" / "cluster").glob("*.yaml"))
 
 
 def read(path):

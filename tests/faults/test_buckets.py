@@ -182,7 +182,10 @@ def test_an_address_that_is_no_sweep(command_here, address):
 
 
 def test_an_http_endpoint_and_missing_credentials_name_their_variables(command_here, address, monkeypatch):
-    for name, problem in {"AWS_ALLOW_HTTP": "set AWS_ALLOW_HTTP=true", "AWS_ACCESS_KEY_ID": "set AWS_ACCESS_KEY_ID"}.items():
+    for name, problem in {
+        "AWS_ALLOW_HTTP": "set AWS_ALLOW_HTTP=true",
+        "AWS_ACCESS_KEY_ID": "set AWS_ACCESS_KEY_ID",
+    }.items():
         with monkeypatch.context() as patched:
             patched.delenv(name)
             done = command_here("status", address)
