@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -214,10 +215,23 @@ def _start() -> None:
 
 def _join(address: str) -> None:
     """Joins a Ray cluster, whose workers get the packages of this clone. Raises InputError if it cannot be joined."""
+    _check_answers(address)
     packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
     environment = {"env_vars": Job("").variables(), "py_modules": packages}
     hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
     _init(f"cannot join the Ray cluster at {address}", hint, environment, address=address)
+
+
+def _check_answers(address: str) -> None:
+    """Raises InputError if nothing answers at HOST:PORT: Ray would wait for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not (host and port.isdigit()):  # auto
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"--ray-address {address}: no Ray cluster answers ({reason}); see `ray start --head`") from None
 
 
 def _init(problem: str, hint: str, environment: dict[str, Any], **options: Any) -> None:
@@ -298,7 +312,8 @@ def trainable(
     result. The last has the outcome, such as `valid_loss`. Tune may pause and stop runs.
 
     Args:
-      experiment, preset, config: as for `sweeps.run`.
+      experiment: the name of an experiment of lvp.
+      preset, config: as for `sweeps.run`.
       setting: the label of a setting; None is the first.
 
     Raises:
