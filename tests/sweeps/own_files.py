@@ -1,4 +1,5 @@
-"""A user's experiment of calculations. In the test's process (`--executor inline`) its sweep takes milliseconds."""
+"""Experiments in files of a user: calculations, and a trained setting beside a calculation. In the test's process
+(`executor="inline"`) a sweep takes less than a second, because there is no figure to draw."""
 
 import pytest
 
@@ -62,6 +63,46 @@ ONE_MORE = "\n\ndef follow_up(table, config):\n    return {'squares': [{'x': int
 # Squares the largest square below 100, again and again.
 MORE = "\n\ndef follow_up(table, config):\n    largest = int(table['y'].max())\n"
 MORE += "    return {'squares': [{'x': largest}] if largest < 100 else []}\n\n\nEXPERIMENT"
+
+# A calculation, and three runs of a model of 40 tokens. The calculation is first and has more FLOPs.
+TRAINED = """
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from experiments.common.experiment import Calculation, CellLanes, Experiment
+from lvp.models.configs import DecoderConfig
+from lvp.roles import ROLES
+from lvp.training import Cell, DataConfig, Lane
+
+
+@dataclass(frozen=True)
+class Config:
+    corpus: str = "zipf:1"
+    steps: int = 60
+    rates: tuple[float, ...] = (0.01, 0.03, 0.1)
+    epochs: float | None = None
+
+
+def cells(config):
+    model = DecoderConfig(vocab=40, width=8, layers=1, context=12, head_dim=8)
+    trained = Cell(model, DataConfig(config.corpus, 4000, 800), batch=2, steps=config.steps)
+    runs = [Lane(dict.fromkeys(ROLES, rate), dict.fromkeys(ROLES, 0.3), 0) for rate in config.rates]
+    sums = Calculation({"to": 3.0}, 1e15)
+    return [CellLanes("sums", sums, [{"add": 2}]), CellLanes("runs", trained, runs, config.epochs)]
+
+
+EXPERIMENT = Experiment(
+    name="trained",
+    question="do both kinds run side by side?",
+    tiers={"smoke": Config()},
+    cells=cells,
+    summary=lambda table, config: f"{table['sum'].count()} sums, {table['train_loss'].count()} losses",
+    figure=lambda table, config, **origin: Figure(figsize=(1, 1)),
+    claims=lambda table, config, context: [],
+    calculate=lambda arguments, run, dataset: {"sum": arguments["to"] + run["add"], "blind": dataset is None},
+)
+"""
 
 
 def written(folder, *replaced, text=FILE):

@@ -12,8 +12,8 @@ import pytest
 from lvp.training import records
 from sweeps.sweep import FORMAT
 from tests.marking import slow
+from tests.sweeps.own_files import anew, executions, written  # noqa: F401  fixture
 from tests.sweeps.running import LOCAL, ROOT
-from tests.sweeps.squares import anew, executions, written  # noqa: F401  fixture
 
 RUN = ("run", "width_vocab", "--preset", "smoke")
 INLINE = ("--executor", "inline")

@@ -13,8 +13,8 @@ import pytest
 import sweeps
 from lvp.training import records
 from sweeps import progress
+from tests.sweeps.own_files import anew, written  # noqa: F401  fixture
 from tests.sweeps.running import LOCAL, ROOT, outcomes
-from tests.sweeps.squares import anew, written  # noqa: F401  fixture
 
 RUN = ("run", "width_vocab", "--preset", "smoke")
 INLINE = ("--preset", "smoke", "--executor", "inline")

@@ -1,4 +1,4 @@
-"""Experiments in users' files: runs that depend on results, own optimizers and rules, errors and changes of the file."""
+"""Experiments in users' files: runs that depend on results, own optimizers and rules, errors and changes."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from experiments.common import user_experiments
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig, records
 from sweeps import commands
-from tests.sweeps.squares import FILE, FOLLOW_UP, MORE, ONE_MORE, anew, executions, written  # noqa: F401  fixture
+from tests.sweeps.own_files import FILE, FOLLOW_UP, MORE, ONE_MORE, anew, executions, written  # noqa: F401  fixture
 
 WITH_FOLLOW_UP = FOLLOW_UP, ("\n\n\nEXPERIMENT", ONE_MORE)
 
