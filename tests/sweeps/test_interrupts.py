@@ -1,0 +1,84 @@
+"""Ctrl-C and SIGTERM: one line with the command that continues, exit code 130, and the same bits after it."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lvp.training import checkpoints, records
+from tests.sweeps.running import ROOT, outcomes
+
+RUN = ("run", "width_vocab", "--preset", "smoke")
+# Only a process that is asked to stop saves. A run takes long enough to be interrupted in any case.
+OPTIONS = ("--threads", "1", "--checkpoint-seconds", "1e9", "--quiet")
+LONG = {"widths": "16", "seeds": "0", "rates": "0.03,0.1", "steps": "6000"}
+
+
+@pytest.mark.parametrize("after", [0.3, 1.0])
+def test_ctrl_c_during_the_imports_is_one_line(after, tmp_path):
+    """The imports take seconds, in which a Python program would print its stack."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sweeps", "run", "width_vocab", "--out", tmp_path / "out"],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    with open(f"/proc/{process.pid}/status") as status:
+        caught = re.compile(r"^SigCgt:\s*(\w+)$", re.MULTILINE)
+        while not int(caught.search(status.read())[1], 16) & 1 << signal.SIGINT - 1:  # Python itself is starting
+            status.seek(0)
+            assert process.poll() is None
+            time.sleep(0.01)
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "sweeps: interrupted\n") and not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    done = command(*RUN, "--executor", "local", *OPTIONS, "--out", out, **LONG)
+    assert done.returncode == 0, done.stderr
+    return outcomes(out)
+
+
+def steps(out):
+    """Run → the last saved step."""
+    return {path.name: checkpoints.steps(path)[-1] for path in out.glob("checkpoints/*") if checkpoints.steps(path)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_an_interrupted_sweep_saves_and_continues_with_the_same_bits(
+    command, undisturbed, tmp_path, executor, number, monkeypatch
+):
+    out = tmp_path / "out"
+    monkeypatch.setenv("LVP_TEST", "1")
+    process = command(*RUN, "--executor", executor, *OPTIONS, "--out", out, start=True, **LONG)
+    deadline = time.monotonic() + 300
+    while not list(out.glob("programs/*")):  # a worker compiles its program, and then trains
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(4)
+    assert process.poll() is None and not outcomes(out)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (130, "") and not outcomes(out), stderr
+    saved = steps(out)
+    assert saved and all(0 < step < 6000 for step in saved.values())
+    (again,) = re.findall(r"^sweeps: interrupted; `python -m sweeps (.*)` continues from here$", stderr, re.MULTILINE)
+    assert stderr.count("\n") == 1
+    done = command(*shlex.split(again), "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert outcomes(out) == undisturbed
+    resumed = {row["hash"]: row["provenance"]["resumed_at_step"] for row in records.read(out / "records")}
+    assert {run: step for run, step in resumed.items() if step} == saved
