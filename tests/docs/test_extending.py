@@ -1,5 +1,6 @@
 """Runs the code blocks of docs/extending.md in an empty directory, as a reader would, up to the figure."""
 
+import ast
 import math
 import os
 import re
@@ -44,11 +45,17 @@ def directory(tmp_path_factory):
 
 
 def test_the_page_ends_with_a_figure_a_table_and_a_verdict(directory):
-    here, (rule, _, sweep) = directory
+    here, (rule, _, sweep, _) = directory
     assert {"figure.png", "figure.svg", "table.csv"} <= {p.name for p in (here / "runs" / "mine").iterdir()}
     assert "halfway: width 512, vocab 8192" in rule and "halfway: decoder of 1 blocks" in rule
     assert "54 of 54 runs have a record" in sweep
     assert re.search("(supported|contradicted|unresolved): the best rate does not depend on the width", sweep)
+
+
+def test_the_tuner_finds_rates_of_a_model_that_learns(directory):
+    *_, tuner = directory[1]
+    config, loss = re.search(r"^(\{.*\}) (\S+)$", tuner, re.MULTILINE).groups()
+    assert 1e-3 <= ast.literal_eval(config)["embedding"] <= 1 and float(loss) < 0.95 * math.log(256)
 
 
 def test_the_lanes_are_those_of_the_rules_and_optimizers(directory):

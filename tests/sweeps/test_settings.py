@@ -1,5 +1,5 @@
-"""Settings of all kinds in one sweep: calculations beside training, passes through the data, scored texts, and runs that
-depend on results."""
+"""Settings of all kinds in one sweep: calculations beside training, passes through the data, scored texts, and runs
+that depend on results."""
 
 import json
 from itertools import product
