@@ -1,138 +1,37 @@
-"""Errors of the machine are not taken for damage: a one-line error with file and remedy, all files are kept, and no
-lane is trained again."""
+"""Errors of the machine are not taken for damage: one line with file and remedy, all files are kept, no run with a
+record is trained again."""
 
 import errno
-import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
 from lvp.data.text import python_docs
-from lvp.data.tokens import storage
-from lvp.errors import InputError
-from lvp.files import explained, machine_error, write_whole
-from lvp.training import checkpoints, records
-from sweeps.driver.manifest import Manifest
-from sweeps.reporting import results
+from lvp.files import explained, machine_error, storage, write_whole
+from lvp.training import checkpoints
+from sweeps import commands, committed
+from sweeps.store import Store
+from sweeps.sweep import Sweep
+from tests.faults.conftest import refused
 from tests.faults.damage import contents
-from tests.faults.ledger import record_finished, times
-from tests.faults.small_files import make_manifest, make_published, make_record
+from tests.faults.ledger import Watched
+from tests.faults.small_files import make_published, make_record, make_sweep
 from tests.faults.small_state import CONFIGURATION, SHAPES, STATE
-from tests.sweeps.running import ROOT, outcomes
+from tests.sweeps.running import LOCAL, ROOT, TINY, outcomes
+from tests.sweeps.small_disk import fill, named
 
 ERRORS = ("EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "ESTALE", "EROFS")
+RUN = ("run", "width_vocab", "--preset", "smoke", "--quiet")
 # The user root ignores permissions, unless these capabilities are dropped.
 UNPRIVILEGED = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 
-
-def child(script, *words, environment=None):
-    """Runs a script in a process without root's rights. Returns (exit code, stdout, lines of stderr)."""
-    done = subprocess.run(
-        [*UNPRIVILEGED, sys.executable, "-c", script, *map(str, words)],
-        cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | (environment or {}),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    return done.returncode, done.stdout, done.stderr.splitlines()
-
-
-RESUME = """
-import json, os, resource, sys
-from pathlib import Path
-from sweeps.__main__ import main
-
-out = Path(sys.argv[1])
-record = sorted(out.glob("records/*.jsonl"))[0]
-
-def resume():
-    return main(["resume", str(out), "--executor", "local", "--quiet"])
-
-def report(code):
-    print(json.dumps([code, sorted(p.name for p in out.glob("records/*"))]))
-
-for path in (record, record.parent, out / "manifest.json"):
-    mode = path.stat().st_mode
-    path.chmod(0)
-    code = resume()
-    path.chmod(mode)
-    report(code)
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-free = os.dup(0)
-os.close(free)
-resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-code = resume()
-resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-report(code)
-sys.exit(resume())
-"""
-
-
-@pytest.mark.slow
-def test_temporarily_unreadable_records_are_kept(finished, cache, tmp_path):
-    out = tmp_path / "out"
-    shutil.copytree(finished[0], out)
-    records_before = times(out)
-    code, stdout, lines = child(RESUME, out, environment={"LVP_CACHE": str(cache)})
-    assert code == 0, lines
-    assert [json.loads(line) for line in stdout.splitlines()] == [[1, sorted(records_before)]] * 4
-    record = out / "records" / min(records_before)
-    denied = [f"sweeps: Permission denied: {p}; give this user access" for p in (record, record.parent)]
-    assert lines[:2] == denied and str(out / "manifest.json") in lines[2]
-    assert "Too many open files" in lines[3] and lines[3].endswith("; raise the limit of open files (ulimit -n)")
-    assert len(lines) == 4
-    assert len(records_before) == 12
-    record_finished("records cannot be read for a time", 4, out, records_before, outcomes(finished[0]))
-
-
-CHECKPOINTS = """
-import os, resource, sys
-from pathlib import Path
-import jax, numpy as np
-from lvp.training import checkpoints
-from tests.faults.small_state import CONFIGURATION, SHAPES, STATE
-
-folder = Path(sys.argv[1])
-for step in (1, 2):
-    checkpoints.save(folder, step, STATE, CONFIGURATION)
-
-def latest(what):
-    try:
-        print(what, checkpoints.latest([folder], SHAPES, [CONFIGURATION])[0])
-    except OSError as error:
-        print(what, error.strerror, error.filename is not None)
-
-last = folder / "step_000000002"
-latest("whole")
-for path in (last, last / checkpoints._METADATA, last / "state", last / "state/manifest.ocdbt", last / "state/d"):
-    mode = path.stat().st_mode
-    path.chmod(0)
-    latest(path.name)
-    path.chmod(mode)
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-free = os.dup(0)
-os.close(free)
-for spare in range(8):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free + spare, hard))
-    latest(f"{spare} descriptors")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-latest("whole")
-"""
-
-
-@pytest.mark.slow
-def test_a_temporarily_unreadable_checkpoint_is_kept(tmp_path):
-    code, stdout, lines = child(CHECKPOINTS, tmp_path / "lane")
-    assert code == 0, lines
-    first, *denied, last = stdout.splitlines()
-    assert first == last == "whole 2"
-    assert all(line.endswith("Permission denied True") for line in denied[:5]), denied
-    assert all(line.endswith(("Too many open files True", " 2")) for line in denied[5:]), denied
-    assert len(denied) == 13 and denied[5] == "0 descriptors Too many open files True"
+# --- files that cannot be read -----------------------------------------------------------------------------------
 
 
 def make_library(folder):
@@ -148,20 +47,17 @@ def make_entry(folder):
 
 
 def make_checkpoint(folder):
-    checkpoints.save(folder, 1, STATE, CONFIGURATION)
-    return folder / "step_000000001" / checkpoints._METADATA
+    Store(folder).save(CONFIGURATION, 1, STATE, [])
+    return folder / "checkpoints" / CONFIGURATION / "step_000000001" / checkpoints._METADATA
 
 
 CALLS = {
-    "record": (make_record, lambda path: Manifest(path.parents[1], "e", "smoke", {}, {}).rename_damaged()),
-    "manifest": (make_manifest, lambda path: Manifest.read(path.parent)),
-    "published result": (make_published, lambda path: results._read(path.parent)),
+    "record": (make_record, lambda path: Store(path.parents[1]).record(path.stem)),
+    "sweep.json": (make_sweep, lambda path: Sweep.read(Store(path.parent))),
+    "published result": (make_published, lambda path: committed.read(path.parent)),
     "corpus": (make_library, lambda path: python_docs.load(path.parent)),
     "cached corpus": (make_entry, lambda path: storage.read_entry(path.parent)),
-    "checkpoint": (
-        make_checkpoint,
-        lambda path: checkpoints.latest([path.parents[1]], SHAPES, [CONFIGURATION]),
-    ),
+    "checkpoint": (make_checkpoint, lambda path: Store(path.parents[3]).latest([CONFIGURATION], SHAPES)),
 }
 
 
@@ -169,8 +65,7 @@ CALLS = {
 @pytest.mark.parametrize("file", CALLS)
 def test_an_error_of_the_machine_is_raised_with_the_file_and_changes_nothing(file, name, tmp_path, monkeypatch):
     make, call = CALLS[file]
-    (tmp_path / "records").mkdir()
-    path, number = make(tmp_path / "records"), getattr(errno, name)
+    path, number = make(tmp_path), getattr(errno, name)
     before = contents(tmp_path)
 
     def fails(self, *arguments, **options):
@@ -200,64 +95,31 @@ def test_an_error_of_the_machine_is_recognised_in_messages_and_causes(tmp_path):
     assert [machine_error(error, tmp_path) for error in damage] == [None] * 3
 
 
-FIGURE = """
-import os, signal, sys
-from pathlib import Path
-from sweeps.driver.manifest import Manifest
-from sweeps.reporting import results
+# --- a directory that cannot be used -------------------------------------------------------------------------------
 
-out, count = Path(sys.argv[1]), int(sys.argv[2])
-replace = os.replace
+COMMANDS = """
+import sys
+from sweeps.__main__ import main
 
-def replace_or_end(source, target):
-    global count
-    if not count:
-        os.kill(os.getpid(), signal.SIGKILL)
-    count -= 1
-    replace(source, target)
-
-os.replace = replace_or_end
-results.draw(Manifest.read(out), say=lambda *_: None)
+out = sys.argv[1]
+for words in (["status"], ["resume", "--executor", "local", "--quiet"], ["figure"]):
+    print("exit code", main([words[0], out, *words[1:]]))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("files", [0, 1, 2])
-def test_a_killed_drawing_is_completed_by_the_next_call(files, finished, tmp_path):
-    """`files`: how many of table.csv, figure.svg and figure.png have been written when the process is killed."""
-    out = tmp_path / "out"
-    shutil.copytree(finished[0], out)
-    drawn = [out / name for name in ("table.csv", "figure.svg", "figure.png")]
-    whole, records_before = [path.read_bytes() for path in drawn], times(out)
-    for path in drawn:
-        path.write_bytes(b"older")
-    assert child(FIGURE, out, files)[0] == -9
-    assert [path.read_bytes() for path in drawn] == whole[:files] + [b"older"] * (3 - files)
-    results.draw(Manifest.read(out), say=lambda *_: None)
-    assert [path.read_bytes() for path in drawn] == whole
-    record_finished("the drawing of a figure is killed", 1, out, records_before, outcomes(finished[0]))
-
-
-def test_an_incomplete_publication_is_refused(finished, tmp_path, monkeypatch):
-    """The new records are beside the description of an older sweep."""
-    monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    folder = results.publish(finished[0])
-    older = json.loads((folder / results.DESCRIPTION).read_text())
-    older = {k: v for k, v in older.items() if k not in ("digest", "records_sha256")} | {"date": "2025-01-01"}
-    write_whole(folder / results.DESCRIPTION, records.dumps(results._with_digests(older, b"older records")))
-
-    def killed(path, content):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(results, "write_whole", killed)
-    with pytest.raises(KeyboardInterrupt):
-        results.publish(finished[0])
-    monkeypatch.undo()
-    monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    with pytest.raises(InputError, match="records.jsonl.gz does not match its digest in .*sweep.json; .*publish DIR"):
-        results.committed()
-    results.publish(finished[0])
-    assert len(results.committed()) == 1
+def in_a_child(out, cache):
+    """Runs COMMANDS without root's rights. Returns their exit codes, standard output and the lines of stderr."""
+    done = subprocess.run(
+        [*UNPRIVILEGED, sys.executable, "-c", COMMANDS, str(out)],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    codes = [line[-1] for line in done.stdout.splitlines() if line.startswith("exit code")]
+    return codes, done.stdout, done.stderr.splitlines()
 
 
 @pytest.fixture
@@ -272,38 +134,165 @@ def read_only(finished, tmp_path):
     subprocess.run(["umount", "-l", tmp_path / "disk"], check=True)
 
 
-COMMANDS = """
-import sys
-from sweeps.__main__ import main
-
-out = sys.argv[1]
-for words in (["status"], ["resume", "--executor", "local", "--quiet"], ["figure"]):
-    print("exit code", main([words[0], out, *words[1:]]))
-"""
-
-
-@pytest.mark.slow
-def test_a_sweep_on_a_read_only_file_system_can_be_shown_and_is_kept(read_only, finished, cache):
-    before, records_before = contents(read_only), times(read_only)
-    code, stdout, lines = child(COMMANDS, read_only, environment={"LVP_CACHE": str(cache)})
-    assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
-    assert "12 of 12 lanes have a record" in stdout and contents(read_only) == before
-    assert len(lines) == 2 and all("Read-only file system: " in line for line in lines)
-    assert all(line.endswith("; mount its file system for writing") for line in lines)
-    record_finished("the file system becomes read-only", 1, read_only, records_before, outcomes(finished[0]))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
-def test_a_sweep_of_another_user_can_be_shown_and_is_kept(finished, cache, tmp_path):
-    out = tmp_path / "out"
-    shutil.copytree(finished[0], out)
+@pytest.fixture
+def of_another_user(finished, tmp_path):
+    """A finished sweep that this user may read."""
+    if os.geteuid():
+        pytest.skip("only root gives files to another user")
+    out = shutil.copytree(finished[0], tmp_path / "out")
     for path in (out, *out.rglob("*")):
         os.chown(path, 65534, 65534)
         path.chmod(0o755 if path.is_dir() else 0o644)
-    before, records_before = contents(out), times(out)
-    code, stdout, lines = child(COMMANDS, out, environment={"LVP_CACHE": str(cache)})
-    assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
-    assert "12 of 12 lanes have a record" in stdout and contents(out) == before
-    assert len(lines) == 2 and all(line.startswith(f"sweeps: Permission denied: {out}/") for line in lines)
-    record_finished("another user resumes the sweep", 1, out, records_before, outcomes(finished[0]))
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "which, message", [("read_only", "Read-only file system: "), ("of_another_user", "Permission denied: ")]
+)
+def test_a_sweep_that_cannot_be_written_is_shown_and_kept(which, message, finished, cache, request):
+    out = request.getfixturevalue(which)
+    before, watched = contents(out), Watched(out)
+    watched.look()
+    codes, stdout, lines = in_a_child(out, cache)
+    assert codes == ["0", "1", "1"] and "12 of 12 runs have a record" in stdout and contents(out) == before
+    assert len(lines) == 2 and all(line.startswith(f"sweeps: {message}{out}/") and "; " in line for line in lines)
+    watched.assert_whole("a sweep's directory cannot be written", 1, outcomes(finished[0]))
+
+
+@pytest.mark.slow
+def test_files_without_permission_are_kept(finished, cache, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    watched = Watched(out)
+    watched.look()
+    record = min(out.glob("records/*.jsonl"))
+    for path in (record, record.parent, out / "sweep.json"):
+        mode = path.stat().st_mode
+        path.chmod(0)
+        codes, _, lines = in_a_child(out, cache)
+        path.chmod(mode)
+        assert codes == ["1"] * 3 and lines == [f"sweeps: Permission denied: {path}; give this user access"] * 3
+    watched.assert_whole("records or sweep.json cannot be read for a time", 3, outcomes(finished[0]))
+
+
+def test_a_place_that_cannot_be_used_is_refused(small, command_here, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for place, message in {tmp_path / "file" / "out": "is not a directory", tmp_path: "holds other files"}.items():
+        with refused() as problem:
+            small(place)
+        assert message in problem[0] and "; name" in problem[0]
+    for words in ("status", "resume", "figure", "track"):
+        done = command_here(words, tmp_path / "missing")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "has no sweep.json" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# --- a full disk ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "ray"])
+@pytest.mark.parametrize("writes, every", [("records", "1e9"), ("checkpoints", "0")])
+def test_a_sweep_on_a_full_disk_continues_after_space_is_made(finished, command, disk, writes, every, executor):
+    words = (*RUN, "--threads", "1", "--executor", executor, "--out", out := disk / "out")
+    watched = Watched(out)
+    process = command(*words, "--checkpoint-seconds", every, start=True)
+    began = time.monotonic()
+    while not any(out.glob(f"{writes}/*")):
+        assert process.poll() is None and time.monotonic() - began < 200, process.communicate()
+        time.sleep(0.01)
+    filler = fill(disk)
+    _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 1 and out in named(stderr).parents
+    watched.look()
+    filler.unlink()
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    watched.assert_whole(f"the disk is full when a {writes[:-1]} is written ({executor})", 1, outcomes(finished[0]))
+
+
+def test_no_space_for_a_checkpoint_keeps_the_last_one(disk):
+    store = Store(disk)
+    store.save(CONFIGURATION, 1, STATE, [])
+    filler = fill(disk)
+    with pytest.raises(OSError, match="no space left for|No space left"):
+        store.save(CONFIGURATION, 2, STATE, [])
+    filler.unlink()
+    assert store.steps(CONFIGURATION) == [1] and store.latest([CONFIGURATION], SHAPES)[0] == 1
+
+
+def test_no_space_for_a_figure_keeps_the_old_figure(finished, disk):
+    out = shutil.copytree(finished[0], disk / "out", ignore=shutil.ignore_patterns("logs"))
+    before = (out / "figure.png").read_bytes()
+    fill(disk)
+    with pytest.raises(OSError, match="no space left for") as problem:
+        commands.figure(out)
+    assert str(out) in str(problem.value) and (out / "figure.png").read_bytes() == before and not list(out.glob(".*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["the sweep", "a worker's log"])
+def test_no_space_at_the_start_is_one_line(finished, command, disk, where):
+    out = disk / "out"
+    if where == "a worker's log":
+        shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("logs"))
+        for path in sorted(out.glob("records/*"))[:2]:
+            path.unlink()
+    watched = Watched(out)
+    watched.look()
+    filler = fill(disk)
+    for number in range(100_000):  # also of names
+        try:
+            (disk / f"{number}").touch()
+        except OSError:
+            break
+    done = command(*RUN, *LOCAL, "--out", out)
+    assert done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
+    assert "space" in done.stderr
+    for path in [filler, *disk.glob("[0-9]*")]:
+        path.unlink()
+    assert command(*RUN, *LOCAL, "--out", out).returncode == 0
+    watched.assert_whole(f"the disk is full before {where} is written", 1, outcomes(finished[0]))
+
+
+# --- limits of the shell -------------------------------------------------------------------------------------------
+
+USER = 65534
+# Limits on processes have no effect on root, so another user runs the sweep and reads this user's packages.
+AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+AS_USER += ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+
+
+def sweep_within(limit, home, executor):
+    """`run` under a limit. Returns (exit code, stderr)."""
+    prefix = AS_USER if limit.startswith("-u") and os.geteuid() == 0 else ()
+    script = f'ulimit {limit} && exec "$@"' if limit else 'exec "$@"'
+    words = [*RUN, "--executor", executor, "--threads", "1", "--out", str(home / "out")]
+    done = subprocess.run(
+        [*prefix, "bash", "-c", script, "bash", sys.executable, "-m", "sweeps", *words]
+        + [f"--set={k}={v}" for k, v in TINY.items()],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "HOME": str(home), "LVP_CACHE": str(home / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["-n 8", "-n 12", "-n 20", "-u 3", "-u 12", "-v 1200000"])
+def test_a_limit_of_the_shell_gives_one_line(limit, finished, cache):
+    with tempfile.TemporaryDirectory() as folder:  # which another user can reach, unlike pytest's
+        home = Path(folder)
+        shutil.copytree(cache, home / "cache")  # compiled programs
+        if limit.startswith("-u") and os.geteuid() == 0:
+            for path in (home, *home.rglob("*")):
+                os.chown(path, USER, USER)
+        code, stderr = sweep_within(limit, home, "local")
+        assert code in (1, 2) and stderr.startswith("sweeps: ") and stderr.count("\n") == 1, stderr
+        watched = Watched(home / "out")
+        watched.look()
+        code, stderr = sweep_within("", home, "local")
+        assert code == 0, stderr
+        watched.assert_whole(f"a limit of the shell (ulimit {limit[:2]})", 1, outcomes(finished[0]))
