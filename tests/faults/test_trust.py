@@ -2,26 +2,31 @@
 module is imported by name."""
 
 import ast
+import contextlib
 import hashlib
 import json
+import os
 import pickle
+import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import experiments
+import sweeps
 from lvp import data
 from lvp.data.text import downloads
 from lvp.data.tokens import files as token_files
-from lvp.data.tokens import storage
 from lvp.errors import InputError
-from lvp.files import write_whole
+from lvp.files import storage, write_whole
 from lvp.training import records
-from sweeps.driver import api
-from sweeps.driver.manifest import Manifest
+from sweeps import commands
+from sweeps.store import Directory, Store
 from tests.docs.sources import FILES, ROOT, imported
+from tests.faults.damage import contents
+from tests.faults.small_files import a_sweep, config
+from tests.sweeps.running import outcomes
 
 FORBIDDEN_MODULES = {
     "pickle",
@@ -38,10 +43,8 @@ FORBIDDEN_MODULES = {
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "np.load", "numpy.load", "os.system", "os.popen"}
 ALLOWED = {
     "experiments/__init__.py": {"importlib.import_module"},  # the name is checked against a list
-    "experiments/common/user_experiments.py": {
-        "exec",
-        "compile",
-    },  # a file given to `run`, by its digest: tests/sweeps/driver/test_user_experiments.py
+    "experiments/common/user_experiments.py": {"exec", "compile"},  # a file that the user has given
+    "sweeps/__init__.py": {"importlib.import_module"},  # the names are listed there
 }
 NETWORK = {"urllib", "http", "requests", "ftplib"}
 
@@ -180,34 +183,98 @@ NO_EXPERIMENTS = ["../evil", "evil", "os.path", "experiments.warmup", "checks", 
 
 @pytest.mark.parametrize("name", NO_EXPERIMENTS)
 def test_only_listed_experiments_are_imported(name, tmp_path, monkeypatch):
-    """The name, given by the user or by a manifest, is a path, a module or anything else."""
+    """The name, given by the user or by sweep.json, is a path, a module or anything else."""
     (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
     with pytest.raises(InputError, match="unknown experiment"):
         experiments.load(name)
-    Manifest(tmp_path / "out", name, "smoke", {}, {}).begin()
-    for call in (api.status, api.resume, api.table_of):
+    a_sweep(experiment=name).create(Store(tmp_path / "out"))
+    for call in (commands.figure, sweeps.resume):
         with pytest.raises(InputError, match="unknown experiment"):
             call(tmp_path / "out")
+    assert name in commands.status(tmp_path / "out")  # which executes no experiment
     assert set(sys.modules) - before == set()
 
 
-def test_a_manifest_with_programs_in_place_of_text_is_refused(tmp_path):
-    config = experiments.to_dict(experiments.configured("width_vocab", "smoke"))
-    for text in HOSTILE:
-        for changed in ({"config": config | {"norm": text}}, {"tier": text}, {"config": config | {"steps": text}}):
-            fields = {"experiment": "width_vocab", "tier": "smoke", "config": config, "datasets": {}} | changed
-            Manifest(tmp_path, **fields).write()
+def test_a_configuration_with_programs_in_place_of_values_is_refused(tmp_path):
+    for number, text in enumerate(HOSTILE):
+        for changed in ({"config": config() | {"norm": text}}, {"tier": text}, {"config": config() | {"steps": text}}):
+            out = tmp_path / f"{number}" / next(iter(changed)) / str(len(changed))
+            a_sweep(**changed).create(Store(out))
             with pytest.raises(InputError):
-                api.status(tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {"manifest.json", "manifest.copy.json"}
+                sweeps.resume(out)
+            assert {p.name for p in out.iterdir()} == {"sweep.json"}
 
 
 def test_a_record_cannot_name_its_path(tmp_path):
-    """The file name of a lane is the hash of its configuration, regardless of the file's content."""
+    """The file name of a run is the hash of its configuration, regardless of the file's content."""
     record = {"format": 1, "hash": "../../evil", "config": {}, "outcome": {"status": "finished"}, "provenance": {}}
     (tmp_path / "out" / "records").mkdir(parents=True)
     records.write(tmp_path / "out" / "records" / "00ff.jsonl", [record])
-    path = Path(tmp_path / "out" / "records" / "00ff.jsonl")
-    assert isinstance(Manifest._read_record(path), InputError)
+    assert Store(tmp_path / "out").record("00ff") is None and not list(tmp_path.glob("evil*"))
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["00ff.damaged"]
+
+
+def test_a_directory_cannot_choose_a_bucket(copy, small, proxy, tmp_path):
+    """Names and files that an earlier version took for those of a bucket."""
+    out = copy.rename(tmp_path / "lvp-bucket-results")
+    (out / ".bucket").write_text("s3://somebody/prefix")
+    assert "3 of 3 runs" in commands.status(out) and len(small(out)) == 3
+    assert not proxy.requests
+
+
+# --- links in a stranger's directory -----------------------------------------------------------------------------
+
+FILES_LINKED = ("table.csv", "figure.png", "figure.svg", "claims.md", "experiment.py", "records/{run}.damaged")
+FOLDERS_LINKED = ("checkpoints/{run}", "checkpoints", "failed", "programs", "logs", "tensorboard", "records")
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A user's directory with an old file and an old directory whose names are those of abandoned temporary files."""
+    (tmp_path / "home" / ".tmp-mine").mkdir(parents=True)
+    for name in ("mine", ".tmp-mine/mine", ".mine.tmp", "step_000000001"):
+        (tmp_path / "home" / name).write_text("my file")
+    for path in (tmp_path / "home").iterdir():
+        os.utime(path, (0, 0))
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize("name", (*FILES_LINKED, *FOLDERS_LINKED, "records/{run}.jsonl", "failed/{run}.json"))
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_link_leads_no_write_outside(name, dangling, small, copy, whole, outside, command_here):
+    """The sweep's first record is gone or damaged, so that its run is trained, saved and recorded."""
+    run = min(outcomes(whole))
+    (copy / "records" / f"{run}.jsonl").write_text("damaged")
+    place, folder = copy / name.format(run=run), name in FOLDERS_LINKED
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    target = outside / "missing" if dangling else outside if folder else outside / "mine"
+    place.symlink_to(target)
+    before = contents(outside)
+    with contextlib.suppress(OSError, RuntimeError):  # a link may stop the sweep
+        small(copy, checkpoint_seconds=0.0, track="tensorboard" if name == "tensorboard" else None)
+    for words in ("status", "figure", "track"):
+        done = command_here(words, copy)
+        assert done.stderr.count("\n") <= 1 and "Traceback" not in done.stderr
+    assert contents(outside) == before and (outside / ".tmp-mine").is_dir()
+
+
+def test_a_link_in_place_of_the_logs_is_named(copy, outside):
+    """The local executor opens log files in the driver's process."""
+    min(copy.glob("records/*")).unlink()
+    (copy / "logs").symlink_to(outside)
+    with pytest.raises(OSError, match="Is a link, which a sweep does not follow"):
+        sweeps.resume(copy, executor="local", quiet=True)
+    assert not list(outside.glob("worker-*"))
+
+
+def test_names_lead_outside_without_the_check(copy, outside, monkeypatch):
+    """Control of the tests above."""
+    monkeypatch.setattr(Directory, "place", lambda directory, name, make=True: directory.path / name)
+    (copy / "failed").symlink_to(outside)
+    Store(copy).add_failure(["0123"], "reason")
+    assert (outside / "0123.json").exists()
