@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+import sweeps
 from lvp import data
 from lvp.cli.main import main
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.files import cache_dir
 from lvp.files.buckets import Bucket
-from sweeps.driver import api
-from tests.faults.s3 import BUCKET, SECRET, proxy, server  # noqa: F401  fixtures
-from tests.faults.watching import refused
+from tests.faults.conftest import refused
+from tests.faults.s3 import BUCKET, SECRET
 from tests.lvp.data.tokens.texts import some_text
 
 TEXTS = {"a.txt": some_text(30_000), "folder/b.txt": some_text(20_000)[7:], ".hidden/c.txt": "left out"}
@@ -20,7 +20,7 @@ VOCAB = 300
 
 
 @pytest.fixture
-def address(proxy, tmp_path):  # noqa: F811
+def address(proxy, tmp_path):
     return f"s3://{BUCKET}/{tmp_path.name}"
 
 
@@ -54,7 +54,7 @@ def test_a_text_in_a_bucket_is_the_text_in_files(texts, tmp_path, below):
     assert ours.spec == f"text:{address}{below}"
 
 
-def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch):  # noqa: F811
+def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch):
     """They are made from a text in a bucket, continued after a refused upload, kept, and downloaded once."""
     (text, directory), out = texts, f"{address}/tokens"
     monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
@@ -66,7 +66,9 @@ def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch)
     assert tokenize(f"text:{text}", out) == 2
     assert "the server refuses" in capfd.readouterr().err
     proxy.fault = lambda request: None
-    assert "no complete tokens at" in refused(lambda: prepared(f"tokens:{out}", tmp_path / "cache"))
+    with refused() as message:
+        prepared(f"tokens:{out}", tmp_path / "cache")
+    assert "no complete tokens at" in message[0]
     with monkeypatch.context() as patched:
         patched.setattr(Tokenizer, "encode", lambda *_: pytest.fail("the tokens are complete"))
         assert tokenize(f"text:{text}", out) == 0
@@ -96,11 +98,13 @@ def test_the_tokens_of_a_vocabulary(address, texts, tmp_path, monkeypatch):
     assert prepared(f"tokens:{address}/all", tmp_path / "cache").vocab == VOCAB
 
 
-def test_an_interrupted_download_continues(address, texts, proxy, tmp_path, monkeypatch):  # noqa: F811
+def test_an_interrupted_download_continues(address, texts, proxy, tmp_path, monkeypatch):
     monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
     assert tokenize(f"text:{texts[1]}", address + "/tokens") == 0
     proxy.fault = lambda request: "403 AccessDenied" if request.name.endswith("valid.npy") else None
-    assert "the server refuses" in refused(lambda: prepared(f"tokens:{address}/tokens", tmp_path / "cache"))
+    with refused() as message:
+        prepared(f"tokens:{address}/tokens", tmp_path / "cache")
+    assert "the server refuses" in message[0]
     proxy.fault, proxy.requests = lambda request: None, []
     assert prepared(f"tokens:{address}/tokens", tmp_path / "cache").num_tokens > 1000
     assert not proxy.times("GET", "train.npy") and proxy.times("GET", "valid.npy") == 1
@@ -140,6 +144,7 @@ def test_a_cache_in_a_bucket_is_shared(address, texts, tmp_path, monkeypatch):
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_corpus_that_cannot_be_used_is_refused_before_the_start(address, spec, problem, dry_run, tmp_path, capfd):
     out, corpus = tmp_path / "out", spec.format(address)
-    refusal = refused(lambda: api.run("width_vocab", "smoke", out=out, corpus=corpus, dry_run=dry_run, quiet=True))
+    with refused() as message:
+        sweeps.run("width_vocab", "smoke", out=out, corpus=corpus, dry_run=dry_run, quiet=True)
     shown = capfd.readouterr()
-    assert re.search(problem, refusal) and not out.exists() and "secret" not in refusal + shown.out + shown.err
+    assert re.search(problem, message[0]) and not out.exists() and "secret" not in message[0] + shown.out + shown.err

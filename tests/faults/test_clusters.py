@@ -14,9 +14,9 @@ import time
 import libfaketime
 import psutil
 import pytest
+from sweeps.driver.manifest import Manifest
 
 from lvp.training import checkpoints, records
-from sweeps.driver.manifest import Manifest
 from tests.faults import ledger
 from tests.faults.clusters import OPTIONS, RUN, Node, without_faults
 from tests.faults.watching import Watched, at_work, until

@@ -15,13 +15,14 @@ import experiments
 from lvp import data
 from lvp.data.text import corpora
 from lvp.data.tokens import files as token_files
-from lvp.data.tokens import storage, tokenization
+from lvp.data.tokens import tokenization
 from lvp.errors import InputError
+from lvp.files import storage
 from lvp.training import records
-from lvp.training.outcome import Outcome
-from sweeps.driver import api, calibration, forecast, lane_index, trials
-from sweeps.driver.manifest import Manifest
-from sweeps.worker.tasks import task_for
+from sweeps import commands, driver, forecast
+from sweeps.store import Store
+from sweeps.sweep import Sweep
+from sweeps.tasks import task_for
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
 from tests.lvp.data.tokens.texts import some_text
@@ -29,21 +30,13 @@ from tests.marking import all_slow_but, slow
 
 SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
 AWKWARD = [
+    *("0", "-1", "1", "2", "7", "1000000007", "6000000002", str(10**18), str(10**30)),
     *(
-        "0",
-        "-1",
-        "1",
-        "2",
-        "7",
-        "1000000007",
-        "6000000002",
-        str(10**18),
-        str(10**30),
         "1" * 5000,
         "1e308",
         "5e-324",
         "1e39",
-    )
+    ),
 ]
 AWKWARD += [*("nan", "inf", "-inf", "-0.0", "0.5", "1,2", "2,1", "1,1", "0.1,0.2,0.3", "1e-320,1e-310,1e-300")]
 AWKWARD += [*("256,300", "none", "true", "x", "a,b", "", ",", "\ud800", "a\nb", "a\0b", "__import__('os')", "{}", "٣")]
@@ -59,7 +52,7 @@ def planned(name, values):
     cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
     for planned_cell in cells:
         task_for(planned_cell.cell).check_lanes(planned_cell.lanes)
-    return forecast.forecast(cells, 2, calibration.Speed(), "cpu")
+    return forecast.table(cells), forecast.expected(cells, 2, accelerator=True)
 
 
 def configurations():
@@ -230,39 +223,16 @@ def test_unfinished_token_directories(count, tokens, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory):
-    """Returns the directory of a sweep in which two lanes have invented records."""
-    folder = tmp_path_factory.mktemp("sweep")
-    config = experiments.configured("width_vocab", "smoke", {"corpus": "zipf:1", "widths": "16,24", "seeds": "0"})
-    cells = experiments.load("width_vocab").cells(config)
-    datasets = {c.label: task_for(c.cell).prepare(folder / "cache") for c in cells}
-    packing = {"platform": "cpu", "device": "any", "workers": 1, "threads": 1, "pin": False, "measured": {"1x1": 2.5}}
-    packing["lanes_per_program"] = {c.label: 1 for c in cells}
-    manifest = Manifest(
-        folder / "out",
-        "width_vocab",
-        "smoke",
-        experiments.to_dict(config),
-        {label: d.to_dict() for label, d in datasets.items()},
-        packing,
-    )
-    manifest.begin()
-    manifest.make_lane_directories()
-    lane_index.write(manifest)
-    lanes = list(manifest.cells[0].lanes)[:2]
-    outcome = Outcome("finished", 10, None, 2.5, 2.5, [1, 10], [3.0, 2.5])
-    outcome = task_for(cells[0].cell).outcome(datasets[cells[0].label], outcome)
-    manifest.write_records(0, dict.fromkeys(lanes, outcome), {"commit": "abc", "device": "any"})
-    manifest.write_progress(1, [list(manifest.cells[1].lanes)[0]], 3)
-    manifest.session_path.write_text('{"time": 1700000000.0, "host": "here"}\n')
-    failure = {
-        "trial": "0001",
-        "cell": manifest.cells[1].label,
-        "lanes": list(manifest.cells[1].lanes)[1:],
-        "reason": "x",
-    }
-    manifest.failures_path.write_text(json.dumps(failure) + "\n")
-    return manifest.out
+def sweep(small, tmp_path_factory):
+    """The directory of a sweep with three runs: two have records, and one has failed."""
+    out = tmp_path_factory.mktemp("sweep") / "out"
+    small(out)
+    gone = max(out.glob("records/*"))
+    gone.unlink()
+    Store(out).add_failure([gone.stem], "no memory")
+    for path in (*out.glob("figure.*"), out / "table.csv"):
+        path.unlink()
+    return out
 
 
 def as_text(body) -> bytes:
@@ -288,16 +258,12 @@ def sweep_directories(draw, whole):
 
 @few_or_many(60, 5000)
 def test_sweep_directories(count, sweep):
-    """Checks `status`, the table and the remaining trials of a sweep directory in which one file changed."""
+    """Checks `status`, the table and the missing runs of a sweep directory in which one file changed."""
     whole, refused = damage.contents(sweep), []
 
     def read():
-        manifest = Manifest.read(sweep)
-        if manifest.packing is None:  # not measured yet
-            return api.status(sweep), api.table_of(sweep)
-        manifest.check_packing()
-        todo = trials.trials(manifest, manifest.packing["lanes_per_program"], 1, manifest.finished())
-        return todo, api.status(sweep), api.table_of(sweep)
+        store = Store(sweep)
+        return commands.status(sweep), store.read_records(), driver.missing(store, driver.existing(store))
 
     @examples(count)
     @given(sweep_directories(sweep))
@@ -315,18 +281,17 @@ def test_sweep_directories(count, sweep):
     assert {True, False} <= set(refused)
 
 
-@pytest.mark.parametrize("depth", [100_000])
-def test_deeply_nested_json(depth, sweep, tokens, tmp_path):
+def test_deeply_nested_json(sweep, tokens, tmp_path):
     """The nesting exceeds the parser's recursion limit."""
     copies = [shutil.copytree(folder, tmp_path / folder.parent.name) for folder in (sweep, tokens)]
-    for path in (copies[0] / "manifest.json", *copies[0].rglob("*.json*"), copies[1] / "meta.json"):
-        path.write_text("[" * depth)
+    for path in (*copies[0].rglob("*.json*"), copies[1] / "meta.json"):
+        path.write_text("[" * 100_000)
     asked = {"vocab": 280, "slice_bytes": None, "valid_bytes": None, "cache": tmp_path / "cache"}
     for call in (
-        lambda: Manifest.read(copies[0]),
+        lambda: Sweep.read(Store(copies[0])),
         lambda: records.read(copies[0] / "records"),
         lambda: data.prepare(f"tokens:{copies[1]}", **asked),
     ):
         assert isinstance(result_or_one_line(call), InputError)
-    shutil.copy(sweep / "manifest.json", copies[0])
-    assert "0 of" not in api.status(sweep) and "cannot be read" in api.status(copies[0])
+    shutil.copy(sweep / "sweep.json", copies[0])
+    assert "2 damaged records" in commands.status(copies[0])

@@ -8,7 +8,6 @@ import time
 import pytest
 
 import sweeps
-
 from tests.faults.conftest import refused
 from tests.faults.damage import contents
 from tests.faults.ledger import Watched

@@ -3,11 +3,11 @@
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 
 from lvp.data.tokens import files, tokenization
-from tests.faults.watching import until
 from tests.lvp.data.tokens.texts import some_text
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,9 @@ def test_a_killed_node_changes_no_byte(cluster, tmp_path):
             return False
         return files.unfinished(out)["splits"].get("train", {"ranges": 0})["ranges"] >= finished
 
-    until(at_work, process)
+    while not at_work():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
     node.kill()
     _, stderr = process.communicate(timeout=240)
     assert process.returncode == 0, stderr
