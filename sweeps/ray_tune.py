@@ -231,7 +231,7 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--ray-address {address}: no Ray cluster answers ({reason}); see `ray start --head`") from None
+        raise InputError(f"--ray-address {address}: no Ray answers ({reason}); see `ray start --head`") from None
 
 
 def _init(problem: str, hint: str, environment: dict[str, Any], **options: Any) -> None:

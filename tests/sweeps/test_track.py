@@ -11,10 +11,10 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from sweeps.track import TRACKERS, hparams, log_records, metrics_of, quietly, tracker
 
 from lvp.errors import InputError
 from lvp.training import records
-from sweeps.track import TRACKERS, hparams, log_records, metrics_of, quietly, tracker
 from tests.docs.sources import ROOT
 from tests.sweeps.small_disk import fill
 
