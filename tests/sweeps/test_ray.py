@@ -98,7 +98,7 @@ def test_an_address_where_nothing_answers_is_one_line_within_seconds(small, comm
     words = ("run", small.path, "--preset", "smoke", "--quiet", "--ray-address", address, "--out", tmp_path / "out")
     done = command_here(*words)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert f"--ray-address {address}: no Ray cluster answers (" in done.stderr
+    assert f"--ray-address {address}: no Ray answers (" in done.stderr
     assert time.monotonic() - began < 30 and not (tmp_path / "out").exists()
 
 
@@ -106,7 +106,7 @@ def test_tokenize_without_a_cluster_is_one_line_and_writes_nothing(command_here,
     (tmp_path / "t.txt").write_text(some_text(500))
     words = ("tokenize", f"text:{tmp_path / 't.txt'}", "--vocab", 260, "--out", tmp_path / "out")
     done = command_here(*words, "--ray-address", "127.0.0.1:9")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no Ray cluster answers" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "no Ray answers" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
