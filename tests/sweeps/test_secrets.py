@@ -17,7 +17,7 @@ def test_no_file_contains_the_value_of_an_environment_variable(executor, command
     run = ("run", "token_frequencies", "--preset", "smoke", "--executor", executor, "--threads", "1", "--out", out)
     completed = command(*run, "--corpus", f"text:{text}", "--set", "vocabs=300,320", "first_rank=1")
     assert completed.returncode == 0, completed.stderr
-    assert {"manifest.json", "trials.jsonl", "table.csv"} <= {path.name for path in contents(out)}
+    assert {"sweep.json", "table.csv"} <= {path.name for path in contents(out)}
     assert files_with_secrets(out) == set() and "planted" not in completed.stdout + completed.stderr
     # Control: a planted value is detected.
     (out / "note").write_text(f"{SECRETS['HF_TOKEN']}\n")

@@ -11,10 +11,10 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from sweeps.track import TRACKERS, hparams, log_records, metrics_of, quietly, tracker
 
 from lvp.errors import InputError
 from lvp.training import records
+from sweeps.trackers import TRACKERS, hparams, log_records, metrics_of, quietly, tracker
 from tests.docs.sources import ROOT
 from tests.sweeps.small_disk import fill
 
@@ -138,7 +138,7 @@ def test_two_runs_are_open_at_once(tool, tmp_path):
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from sweeps.track import tracker
+from sweeps.trackers import tracker
 runs = tracker(sys.argv[1], Path(sys.argv[2]), "sweep")
 for run in ("one", "two"):
     runs.begin(run, "group", {"seed": 1}, 0)

@@ -1,6 +1,7 @@
 """Gradient clipping, and the validation loss during training."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from sweeps import work
 from tests.lvp.training import plain_training
 
 CELL = Cell(
@@ -100,7 +102,7 @@ def test_a_norm_must_be_above_zero(norm):
 
 
 def test_a_record_contains_the_utilisation_of_the_device(monkeypatch):
-    from sweeps.worker.worker import utilisation
+    """At 10⁹ tokens per second."""
 
     class Device:
         device_kind = "NVIDIA H100 80GB HBM3"
@@ -108,10 +110,13 @@ def test_a_record_contains_the_utilisation_of_the_device(monkeypatch):
         def memory_stats(self):
             return {"peak_bytes_in_use": 123}
 
+    def speed(devices):
+        mesh = SimpleNamespace(size=devices) if devices > 1 else None
+        return work._speed(CELL, mesh, 2, 10, 10 * 2 * CELL.tokens_per_step / 1e9)
+
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
-    provenance, part = utilisation(CELL, 1e9, 1), CELL.model.flops_per_token() * 1e9 / 989e12
-    assert provenance == {"mfu": pytest.approx(part, abs=1e-4), "peak_bytes": 123}
-    assert utilisation(CELL, 1e9, 4)["mfu"] == pytest.approx(part / 4, abs=1e-4)
+    part = CELL.model.flops_per_token() * 1e9 / 989e12
+    assert speed(1)["mfu"] == pytest.approx(part, abs=1e-4) and speed(1)["peak_bytes"] == 123
+    assert speed(4)["mfu"] == pytest.approx(part / 4, abs=1e-4) and speed(4)["tokens_per_second"] == pytest.approx(1e9)
     Device.device_kind, Device.memory_stats = "cpu", lambda self: None
-    provenance = utilisation(CELL, 1e9, 1)
-    assert provenance["mfu"] is None and provenance["peak_bytes"] > 10**7  # of this process
+    assert speed(1)["mfu"] is None and speed(1)["peak_bytes"] > 10**7  # of this process
