@@ -109,6 +109,11 @@ class Sweep:
         """The sweep of a store; None if it has none. Raises InputError if sweep.json cannot be used."""
         content = store.objects.read(NAME)
         if content is None:
+            if b'"experiment"' in (store.objects.read("manifest.json") or b""):
+                raise InputError(
+                    f"{store} was begun by an older version of lvp, whose runs have other hashes: use that version, or "
+                    "`run` it in a new directory"
+                )
             return None
         try:
             held = json.loads(content)
