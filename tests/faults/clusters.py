@@ -32,10 +32,19 @@ def kill_all(process: subprocess.Popen) -> None:
 
 
 class Node:
-    """A `ray start` of one core, with all its processes."""
+    """A `ray start` of one core, with all its processes. `variables`: NAME=VALUE of its environment."""
 
-    def __init__(self, words: list[str], cwd: Path):
-        command = [str(RAY), "start", *words, "--num-cpus=1", "--object-store-memory=100000000", "--block"]
+    def __init__(self, words: list[str], cwd: Path, variables: tuple[str, ...] = ()):
+        command = [
+            "env",
+            *variables,
+            str(RAY),
+            "start",
+            *words,
+            "--num-cpus=1",
+            "--object-store-memory=100000000",
+            "--block",
+        ]
         # In its own session, because pytest owns the terminal's Ctrl-C.
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
         self.process = subprocess.Popen(command, cwd=cwd, **quiet)
@@ -70,11 +79,11 @@ class Cluster:
         words = ["--head", f"--port={self.port}", f"--temp-dir={self.folders[-1]}", "--include-dashboard=false"]
         return self._up(words)
 
-    def add(self) -> Node:
-        return self._up([f"--address={self.address}"])
+    def add(self, *variables: str) -> Node:
+        return self._up([f"--address={self.address}"], variables)
 
-    def _up(self, words: list[str]) -> Node:
-        node = Node(words, self.cwd)
+    def _up(self, words: list[str], variables: tuple[str, ...] = ()) -> Node:
+        node = Node(words, self.cwd, variables)
         self.nodes.append(node)
         deadline = time.monotonic() + START
         while not node.found("raylet"):
