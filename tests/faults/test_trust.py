@@ -26,6 +26,7 @@ from sweeps.store import Directory, Store
 from tests.docs.sources import FILES, ROOT, imported
 from tests.faults.damage import contents
 from tests.faults.small_files import a_sweep, config
+from tests.marking import slow
 from tests.sweeps.running import outcomes
 
 FORBIDDEN_MODULES = {
@@ -242,7 +243,7 @@ def outside(tmp_path):
 
 
 @pytest.mark.parametrize("name", (*FILES_LINKED, *FOLDERS_LINKED, "records/{run}.jsonl", "failed/{run}.json"))
-@pytest.mark.parametrize("dangling", [False, True])
+@pytest.mark.parametrize("dangling", [False, slow(True)], ids=str)
 def test_a_link_leads_no_write_outside(name, dangling, small, copy, whole, outside, command_here):
     """The sweep's first record is gone or damaged, so that its run is trained, saved and recorded."""
     run = min(outcomes(whole))
