@@ -208,6 +208,38 @@ def test_a_configuration_with_programs_in_place_of_values_is_refused(tmp_path):
             assert {p.name for p in out.iterdir()} == {"sweep.json"}
 
 
+UNUSABLE = [
+    {"packing": {"threads": 0}},
+    {"packing": {"lanes_per_program": {}}},
+    {"packing": {"lanes_per_program": {"d 16, m 320": 0}}},
+    {"packing": {"mesh": "x"}},
+    {"packing": {"mesh": {"fsdp": 2}}},
+    {"datasets": {"d 16, m 320": [1]}},
+    {"datasets": {"x": 3}},
+    {"datasets": {"d 16, m 320": {"spec": "text:a"}}},
+]
+
+
+@pytest.mark.parametrize("changed", UNUSABLE, ids=str)
+def test_a_signed_sweep_with_unusable_values_is_refused(changed, copy):
+    path = copy / "sweep.json"
+    held = json.loads(path.read_text())
+    del held["digest"]
+    changed = {"packing": held["packing"] | changed["packing"]} if "packing" in changed else changed
+    path.write_text(json.dumps(held | changed | {"digest": records.config_hash(held | changed)}))
+    before = contents(copy)
+    with pytest.raises(InputError, match="sweep.json|began without the setting"):
+        sweeps.resume(copy, executor="inline", quiet=True)
+    assert contents(copy) == before
+
+
+def test_status_prints_no_control_characters(copy):
+    run = min(copy.glob("records/*")).stem
+    (copy / "records" / f"{run}.jsonl").unlink()
+    Store(copy).add_failure([run], "red\x1b[31m\nand lines")
+    assert "\nfailed: 1 run: red\\x1b[31m\\nand lines" in commands.status(copy)
+
+
 def test_a_record_cannot_name_its_path(tmp_path):
     """The file name of a run is the hash of its configuration, regardless of the file's content."""
     record = {"format": 1, "hash": "../../evil", "config": {}, "outcome": {"status": "finished"}, "provenance": {}}
