@@ -356,6 +356,7 @@ class _Session:
         """
         if found is not None:
             self.sweep = found
+            self._check_labels()
             self._check_environment()
             if self.store.directory is not None:
                 self.store.objects.sweep_up()
@@ -394,6 +395,15 @@ class _Session:
     def _missing(self, found: Sequence[Setting]) -> set[str]:
         """The runs without a record."""
         return {run for setting in found for run in setting.runs} - self.store.recorded()
+
+    def _check_labels(self) -> None:
+        """Raises InputError if the experiment has a setting that the sweep lacks."""
+        labels = {each.label for each in self.experiment.cells(self.config)}
+        if others := labels - self.sweep.packing["lanes_per_program"].keys():
+            raise InputError(
+                f"{self.store} began without the setting {min(others)}: use the code of its beginning, or start a new "
+                "sweep"
+            )
 
     def _check_environment(self) -> None:
         """Raises InputError if this process's environment differs from that of the sweep's beginning."""

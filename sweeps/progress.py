@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lvp.errors import printable
 from lvp.training import records
 from sweeps.executors import Progress
 from sweeps.forecast import duration
@@ -146,4 +147,4 @@ def status(store: Store, sweep: Sweep) -> str:
     damaged = [name for name in store.objects.names("records") if name.endswith(".damaged")]
     if damaged:
         lines.append(f"damaged records, renamed: {', '.join(damaged)}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))  # a directory may come from somebody else

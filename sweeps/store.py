@@ -58,8 +58,8 @@ class Directory:
             return None
 
     def names(self, folder: str = "") -> list[str]:
-        """The names in a folder, without hidden ones; an empty list if the folder does not exist."""
-        return [path.name for path in listed(self.path / folder) if path.name[0] != "."]
+        """The names in a folder, without hidden ones and links to nowhere; an empty list if it does not exist."""
+        return [path.name for path in listed(self.path / folder) if path.name[0] != "." and path.exists()]
 
     def create(self, name: str, content: bytes) -> bool:
         """Writes a file and returns True; returns False if it exists."""
@@ -273,7 +273,7 @@ class Store:
     def steps(self, run: str) -> list[int]:
         """The saved steps of a run, ascending; incomplete ones are among them."""
         names = self.objects.names(f"checkpoints/{run}")
-        return sorted(int(name[5:]) for name in names if name[:5] == "step_" and name[5:].isdigit())
+        return sorted(int(name[5:]) for name in names if name[:5] == "step_" and name[5:].isdecimal())
 
     def latest(self, runs: list[str], shapes: Any) -> tuple[int, list[Any], list[dict]] | None:
         """(step, states, environments) of the last step that all runs hold intact; None without one.

@@ -10,6 +10,7 @@ from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.errors import InputError
 from lvp.files import cache_dir
 from lvp.files.schema import Shape, fits
+from lvp.parallel import sharding
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
 from sweeps import fingerprint, trackers
 from sweeps.store import Directory, Store
@@ -121,6 +122,9 @@ class Sweep:
                 raise ValueError("its content does not match its digest")
             if held.get("format") != FORMAT or not fits(held, _SHAPE):
                 raise ValueError(f"its format is not {FORMAT}")
+            _check(**held["packing"])
+            if not all(data is None or isinstance(data, dict) for data in held["datasets"].values()):
+                raise ValueError("its data are not described by objects")
             return cls(**{field.name: held[field.name] for field in fields(cls)})
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             remedy = f"remove it and repeat the `run` command with --out {store}: finished runs keep their records"
@@ -131,6 +135,17 @@ class Sweep:
         content = self.as_json()
         content["digest"] = records.config_hash(content)
         return store.objects.create(NAME, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _check(threads: int, lanes_per_program: Mapping[str, Any], mesh: Any = None, **_: Any) -> None:
+    """Raises ValueError for a packing that no session can use."""
+    numbers = [threads, *lanes_per_program.values()]
+    if mesh is not None:
+        if not isinstance(mesh, dict) or mesh.keys() != set(sharding.AXES):
+            raise ValueError("its mesh has other axes")
+        numbers += mesh.values()
+    if not all(fits(number, int) and number > 0 for number in numbers):
+        raise ValueError("its packing has sizes that are not above 0")
 
 
 def corpus_name(spec: str) -> str:
@@ -187,8 +202,14 @@ def with_follow_ups(experiment: Experiment, config: Any, datasets: Mapping[str, 
 
 
 def described(cell: Any, held: Mapping[str, Any] | None) -> Any:
-    """The dataset of a description in sweep.json, for its fingerprints and sizes. Its paths are not used."""
-    return None if held is None else task_for(cell).dataset_class.from_dict(held)
+    """The dataset of a description in sweep.json, for its fingerprints and sizes. Its paths are not used.
+
+    Raises InputError if the description cannot be used.
+    """
+    try:
+        return None if held is None else task_for(cell).dataset_class.from_dict(held)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"{NAME} describes data that cannot be used ({error}); `run` it as a new sweep") from None
 
 
 def check_data(sweep: Sweep, label: str, cell: Any, dataset: Any, place: object) -> None:

@@ -73,7 +73,7 @@ def _this_process() -> tuple[int, int]:
 def steps(directory: Path) -> list[int]:
     """The saved steps in `directory`, ascending; an empty list if it does not exist. Unfinished saves have other names.
     Raises OSError if the directory cannot be read."""
-    return sorted(int(p.name[5:]) for p in _saves(directory) if p.name[5:].isdigit())
+    return sorted(int(p.name[5:]) for p in _saves(directory) if p.name[5:].isdecimal())
 
 
 def _saves(directory: Path) -> list[Path]:
