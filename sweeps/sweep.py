@@ -112,8 +112,8 @@ class Sweep:
         if content is None:
             if b'"experiment"' in (store.objects.read("manifest.json") or b""):
                 raise InputError(
-                    f"{store} was begun by an older version of lvp, whose runs have other hashes: use that version, or "
-                    "`run` it in a new directory"
+                    f"{store} was begun by an older version of lvp: `run` it in a new directory, with --reuse "
+                    f"{store}/records for its finished runs"
                 )
             return None
         try:

@@ -90,7 +90,7 @@ def test_a_directory_with_another_sweep_or_other_files_is_not_changed(finished, 
 
 @pytest.mark.parametrize("words", [("status",), ("resume",), ("figure",), ("track",), ("publish",), (*RUN, "--out")])
 def test_a_sweep_of_an_older_version_is_named_as_such(command_here, tmp_path, words):
-    """Earlier versions had the file manifest.json instead of sweep.json, and gave other hashes to runs."""
+    """Earlier versions had the file manifest.json instead of sweep.json."""
     (tmp_path / "manifest.json").write_text('{"experiment": "width_vocab", "format": 2}')
     (tmp_path / "records").mkdir()
     refused(
