@@ -122,7 +122,7 @@ def test_the_command_of_the_gallery_gives_the_configuration(sweep):
     assert f"```sh\n{command}\n```" in GALLERY
     arguments = parser().parse_args(shlex.split(command)[3:])
     values = dict(setting(s) for s in arguments.set) | ({"corpus": arguments.corpus} if arguments.corpus else {})
-    config = experiments.configured(arguments.experiment, arguments.tier, values)
+    config = experiments.configured(arguments.experiment, arguments.preset, values)
     experiment = experiments.load(sweep["experiment"])
     assert config == experiments.restored(experiment, sweep["tier"], sweep["config"])
 
