@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lvp.files.schema import Shape, fits
-from lvp.parallel.hardware import processor
+from lvp.parallel.hardware import cores, processor
 from lvp.training import records
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy")
@@ -44,7 +44,8 @@ def of_program(program: str, device: Any, devices: int, threads: int | None) -> 
       devices: the number of the process's devices.
       threads: the worker's threads; None if XLA chooses them.
     """
-    return present() | {
+    chosen = {"cores": cores()} if threads is None and device.platform == "cpu" else {}  # XLA splits sums by them
+    return present() | chosen | {
         "program": hashlib.sha256(program.encode()).hexdigest()[:16],
         "device": f"{device.platform} {device.device_kind}",
         "devices": devices,
