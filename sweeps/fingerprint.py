@@ -45,12 +45,16 @@ def of_program(program: str, device: Any, devices: int, threads: int | None) -> 
       threads: the worker's threads; None if XLA chooses them.
     """
     chosen = {"cores": cores()} if threads is None and device.platform == "cpu" else {}  # XLA splits sums by them
-    return present() | chosen | {
-        "program": hashlib.sha256(program.encode()).hexdigest()[:16],
-        "device": f"{device.platform} {device.device_kind}",
-        "devices": devices,
-        "threads": threads,
-    }
+    return (
+        present()
+        | chosen
+        | {
+            "program": hashlib.sha256(program.encode()).hexdigest()[:16],
+            "device": f"{device.platform} {device.device_kind}",
+            "devices": devices,
+            "threads": threads,
+        }
+    )
 
 
 def content(fingerprint: Mapping[str, Any]) -> bytes:
