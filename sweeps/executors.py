@@ -113,21 +113,13 @@ class Local:
 
         def work(number: int) -> None:
             try:
-                train(number)
+                while not full.is_set():
+                    attempt(number, *todo.get_nowait())
+            except queue.Empty:
+                return
             except Exception as error:
                 errors.append(error)
                 full.set()
-
-        def train(number: int) -> None:
-            while not full.is_set():
-                try:
-                    pack, deaths = todo.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    attempt(number, pack, deaths)
-                except Exception as error:  # the process cannot be started, for example
-                    report(Progress(pack, done=True, error=described(error)))
 
         def attempt(number: int, pack: Pack, deaths: int) -> None:
             if number not in processes:
