@@ -62,10 +62,12 @@ def test_a_damaged_checkpoint_reads_the_same_or_is_passed_over(count, tmp_path, 
     store.save(CONFIGURATION, 1, STATE, [])
     digest = digests.digests_of_tree(STATE)
     injected = passed_over = 0
-    for number, path in enumerate(sorted(p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size)):
-        content = path.read_bytes()
-        for changed in damaged(content, count, seed=number):
-            path.write_bytes(changed)
+    whole = {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+    for number, path in enumerate(p for p in whole if whole[p]):
+        for changed in damaged(whole[path], count, seed=number):
+            for file, content in (whole | {path: changed}).items():  # a step that cannot be used was removed
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
             injected += 1
             caplog.clear()
             if (latest := store.latest([CONFIGURATION], SHAPES)) is None:
@@ -75,7 +77,7 @@ def test_a_damaged_checkpoint_reads_the_same_or_is_passed_over(count, tmp_path, 
                 passed_over += 1
             else:
                 assert digests.digests_of_tree(latest[1][0]) == digest
-        path.write_bytes(content)
+    path.write_bytes(whole[path])
     record("a file of a checkpoint: a bit is flipped, a byte is lost or the end is cut off", injected)
     assert passed_over > 10 and store.latest([CONFIGURATION], SHAPES)[0] == 1
 
