@@ -9,6 +9,7 @@ import pytest
 
 import sweeps
 from lvp.errors import InputError
+from lvp.files import write_whole
 from lvp.training.program import PackedProgram
 from sweeps import forecast, report
 from sweeps.store import Store
@@ -24,7 +25,7 @@ OPTIONS = {"executor": "inline", "pack": 1, "quiet": True}
 @pytest.fixture(scope="session")
 def text(shared):
     path = shared / "some-text.txt"
-    path.write_text(some_text(20_000))
+    write_whole(path, some_text(20_000))  # whole, because other processes of pytest-xdist may read it
     return path
 
 

@@ -93,9 +93,7 @@ def test_a_sweep_of_an_older_version_is_named_as_such(command_here, tmp_path, wo
     """Earlier versions had the file manifest.json instead of sweep.json."""
     (tmp_path / "manifest.json").write_text('{"experiment": "width_vocab", "format": 2}')
     (tmp_path / "records").mkdir()
-    refused(
-        command_here(*words, tmp_path), "begun by an older version of lvp", "use that version, or `run` it in a new"
-    )
+    refused(command_here(*words, tmp_path), "begun by an older version of lvp: `run` it in a new directory", "--reuse")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "records"]
 
 

@@ -345,7 +345,7 @@ def test_the_replay_of_the_adaptive_design_reads_only_its_lanes():
         adaptive_comparison.adaptive_losses(*curve) for c in curves for curve in zip(c.rates, c.losses, strict=True)
     ]
     lanes = sum(int((~np.isnan(x)).sum()) for x in kept)
-    assert f"| all | | {len(table)} | {lanes} ({lanes / len(table):.0%}) | | | |" in before
+    assert f"| all | – | {len(table)} | {lanes} ({lanes / len(table):.0%}) | – | – | – |" in before
     changed = [
         c._replace(losses=[np.where(np.isnan(k), 9.0, x) for k, x in zip(part, c.losses, strict=True)])
         for c, part in zip(curves, (kept[:5], kept[5:]), strict=True)
@@ -362,7 +362,7 @@ def test_the_replay_of_the_adaptive_design_reads_only_its_lanes():
     alone = adaptive_comparison.adaptive_table([each for each in trained if each[0] != "ours"])
     assert "ours" not in alone  # control: without the grid there is no comparison
     few = [c._replace(rates=[r[:3] for r in c.rates], losses=[x[:, :3] for x in c.losses]) for c in curves]
-    assert "| all | | 0 | 0 (0%) | | | |" in adaptive_comparison.adaptive_table([("ours", curve) for curve in few])
+    assert "| all | – | 0 | 0 (0%) | – | – | – |" in adaptive_comparison.adaptive_table([("ours", curve) for curve in few])
 
 
 def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():
@@ -435,5 +435,5 @@ def test_a_recorded_sweep_keeps_what_it_did_when_a_field_is_added():
     assert (config.reserve, config.adam_rates) == (0, (0.01, 0.02))
     complete = experiments.to_dict(config)
     assert experiments.restored(warmup, "laptop", complete) == config
-    with pytest.raises(InputError, match="tier"):
+    with pytest.raises(InputError, match="unknown preset"):
         experiments.restored(warmup, "desk", complete)

@@ -288,7 +288,7 @@ def make_rule(rows):
         (["run", "leaderboard", "--rule", "mine"], "use `run leaderboard --rule FILE.py`"),
         (["run", "leaderboard", "--set", "entries=LVP,LVQ"], "entries must hold only"),
         (["run", "leaderboard", "--set", "factor=1"], "factor must be at least 2"),
-        (["resume", "runs", "--rule", "FILE"], "resume keeps the sweep's rule"),
+        (["resume", "runs", "--rule", "FILE"], "resume continues a sweep as it began"),
     ],
 )
 def test_bad_input_is_refused_with_one_line(arguments, message, tmp_path, capsys):
