@@ -462,7 +462,7 @@ class _Session:
                 # By name: the listing of a bucket may omit records that were just written.
                 missing -= {run for run in missing & before if self.store.record(run)}
                 if not missing or failures or missing == before:
-                    return failures | dict.fromkeys(missing - failures.keys(), "no record was written")
+                    return failures or dict.fromkeys(missing, "no record was written")
                 if before:
                     self.say(f"{len(missing)} runs that depend on these results")
                 failures, before = self._execute(executor, found, missing), missing

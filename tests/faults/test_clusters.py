@@ -38,8 +38,9 @@ def without_ray(stderr: str) -> list[str]:
 
 
 def kill_actor(node: Node) -> None:
-    for process in node.found("ray::Trial")[:1]:
-        process.kill()
+    while not (actors := node.found("ray::ResourceTrainable")):
+        time.sleep(0.1)
+    actors[0].kill()
 
 
 def kill_raylet(node: Node) -> None:

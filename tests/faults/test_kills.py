@@ -19,7 +19,7 @@ from tests.sweeps.running import outcomes
 SIX = {"widths": "16", "steps": "6000"}  # six runs, which take long enough to be hit
 OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.3", "--quiet")
 RUN = ("run", "width_vocab", "--preset", "smoke", *OPTIONS)
-WORKERS = ("sweeps.work", "ray::Trial")  # in the command lines of worker processes
+WORKERS = ("sweeps.work", "ray::ResourceTrainable")  # in the command lines of worker processes
 
 
 def workers(process: subprocess.Popen) -> list[psutil.Process]:
@@ -34,17 +34,26 @@ def workers(process: subprocess.Popen) -> list[psutil.Process]:
     return found
 
 
-def kill_worker(process: subprocess.Popen) -> None:
+def kill_worker(process: subprocess.Popen) -> bool:
+    """Kills the first worker, and returns whether there was one."""
     for child in workers(process)[:1]:
         child.kill()
+        return True
+    return False
 
 
-def kill_driver(process: subprocess.Popen) -> None:
+def kill_driver(process: subprocess.Popen) -> bool:
     process.kill()
     process.wait()
+    return True
 
 
-KINDS = {"driver": kill_driver, "worker": kill_worker, "machine": kill_all}
+def kill_machine(process: subprocess.Popen) -> bool:
+    kill_all(process)
+    return True
+
+
+KINDS = {"driver": kill_driver, "worker": kill_worker, "machine": kill_machine}  # they return whether they killed
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +117,8 @@ def test_kills_at_random_moments(six_runs, command, tmp_path, request, executor,
             if ends(process, moments.uniform(0, 4) if left else 900):
                 break
             watched.look()
-            KINDS[kind](process)
-            left, injected = left - 1, injected + 1
+            killed = KINDS[kind](process)
+            left, injected = left - killed, injected + killed
         _, stderr = process.communicate()
         if process.returncode and kind == "worker":  # all kills hit the same run
             done = command(*RUN, "--executor", executor, "--out", out, **SIX)
