@@ -20,6 +20,13 @@ class InputError(ValueError):
         super().__init__(printable(str(message)))
 
 
+def refuse(problems: Iterable[str]) -> None:
+    """Raises one InputError with all problems of an input, if there are any. The message has the first five."""
+    listed = list(problems)
+    if listed:
+        raise InputError("; ".join(listed[:5]) + (f"; and {len(listed) - 5} more" if listed[5:] else ""))
+
+
 def printable(text: str) -> str:
     """The text as one line. File names may hold line ends and control characters, which are escaped."""
     return _UNSHOWN.sub(lambda match: repr(match[0])[1:-1], text)

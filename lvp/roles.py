@@ -6,15 +6,16 @@ declaration raises an error that names it.
 """
 
 import math
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.tree_util import DictKey, GetAttrKey
 
-from lvp.errors import InputError
+from lvp.errors import InputError, refuse
 
 ROLES = ("embedding", "position", "hidden", "output", "vector")
 """The roles for which every rule has a row. A declaration may name another role, whose row the rule or the user gives
@@ -43,13 +44,15 @@ class Declaration:
       stacked: axes that stack layers ("blocks/…" of a scanned model).
       vocab_axis: the token axis. None is, for embedding and output, the only axis that is neither stacked nor fan-in
         (None if there are several).
+      tokens: the number of tokens in use, for a vocabulary that is padded along `vocab_axis`. None is all. Coupled Adam
+        divides by it, and it is compared with `vocab` of a rule. The padding must have gradients of zero.
       rank: the rank (or ranks) of the leaves to which the declaration applies; None is any rank. The same path can
         have a declaration per rank: `attention/out/kernel` is [heads · hd, d] or [heads, hd, d].
       optional: True if the declaration may decide nothing. Other declarations must decide a parameter (`check_used`).
 
     Raises:
       InputError: a role that is not a non-empty string; a pattern that does not compile; axes that are not a tuple of
-        distinct non-negative integers.
+        distinct non-negative integers; `tokens` that is not a positive integer.
     """
 
     pattern: str
@@ -59,6 +62,7 @@ class Declaration:
     vocab_axis: int | None = None
     rank: int | tuple[int, ...] | None = None
     optional: bool = False
+    tokens: int | None = None
 
     def __post_init__(self):
         if not isinstance(self.role, str) or not self.role:
@@ -73,6 +77,8 @@ class Declaration:
                 raise InputError(
                     f"declaration {self.pattern!r}: {name} must be distinct axes counted from 0, got {axes!r}"
                 )
+        if self.tokens is not None and not (_is_axes((self.tokens,)) and self.tokens):
+            raise InputError(f"declaration {self.pattern!r}: tokens must be a positive integer, got {self.tokens!r}")
 
     def names(self, path: str) -> bool:
         """True if the pattern matches the whole `path`; the leaf's rank is not checked."""
@@ -93,6 +99,12 @@ class Leaf:
     fan_in: tuple[int, ...]  # axes over which a neuron sums; empty for vectors
     stacked: tuple[int, ...]  # axes that stack layers; possibly empty
     vocab_axis: int | None  # the token axis; None if there is none or it is unknown
+    tokens: int | None = None  # the declared number of tokens in use; None if the vocabulary is not padded
+
+    @property
+    def vocab(self) -> int | None:
+        """The number of tokens in use; None without a token axis."""
+        return self.shape[self.vocab_axis] if self.tokens is None and self.vocab_axis is not None else self.tokens
 
     @property
     def layer_axes(self) -> tuple[int, ...]:
@@ -110,10 +122,8 @@ class Leaf:
 
 
 _ROOT = r"(?:params/)?"
-_BLOCK = _ROOT + r"(?:block_\d+|blocks/\d+)/"
+_BLOCK = _ROOT + r"(?:block_\d+|(?:blocks|layers)/\d+)/"
 _SCANNED = _ROOT + r"blocks/"
-# Any parents, except names that usually stack layers: their first axis would be the layer.
-_UNSTACKED = r"(?:(?!(?:blocks|layers)/(?!\d+/))[^/]+/)*"
 
 DEFAULT: tuple[Declaration, ...] = (
     Declaration(r"(?:.*/)?(?:bias|scale|gain)", "vector"),
@@ -123,9 +133,10 @@ DEFAULT: tuple[Declaration, ...] = (
     Declaration(_ROOT + "head/kernel", "output", fan_in=(0,), vocab_axis=1, rank=2),
     Declaration(_BLOCK + "mlp/(?:up|gate|down)/kernel", "hidden", fan_in=(0,), rank=2),
     Declaration(_BLOCK + "attention/qkv/kernel", "hidden", fan_in=(0,), rank=2),
-    Declaration(_UNSTACKED + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(0,), rank=(2, 3)),
-    Declaration(_UNSTACKED + "attention/out/kernel", "hidden", fan_in=(0,), rank=2),
-    Declaration(_UNSTACKED + "attention/out/kernel", "hidden", fan_in=(0, 1), rank=3),
+    Declaration("(?:.*/)?attention/(?:query|key|value|out)/kernel", "hidden", fan_in=(0,), rank=2),
+    # Of rank 3, the first axis stacks layers under other parents, such as nn.scan's `ScanBlock_0`.
+    Declaration(_BLOCK + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(0,), rank=3),
+    Declaration(_BLOCK + "attention/out/kernel", "hidden", fan_in=(0, 1), rank=3),
     Declaration(_SCANNED + "mlp/(?:up|gate|down)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
     Declaration(_SCANNED + "attention/qkv/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
     Declaration(_SCANNED + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=(3, 4)),
@@ -172,16 +183,85 @@ def classify(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: 
 
     Raises:
       InputError: a leaf without a declaration; a leaf whose fan-in is neither declared nor known from its framework;
-        declared axes that overlap or that the leaf does not have. The error names the path.
+        a matrix by convention that may be a stack of vectors beside stacked layers; declared axes that overlap or that
+        the leaf does not have; more tokens than rows. The error lists the problems of the whole tree with their paths.
     """
     ordered = (*extra, *declarations)
     check_declarations(ordered)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
     shapes = [(keys, path_of(keys), tuple(getattr(leaf, "shape", ()))) for keys, leaf in leaves]
-    if missing := [(path, shape) for _, path, shape in shapes if not any(d.names(path) for d in ordered)]:
-        raise InputError(_undeclared([path for path, _ in missing], missing[0][1]))
-    described = [_leaf(keys, path, shape, _deciding(path, shape, ordered)) for keys, path, shape in shapes]
+    missing = [(path, shape) for _, path, shape in shapes if not any(d.names(path) for d in ordered)]
+    problems = [_undeclared([path for path, _ in missing], missing[0][1])] if missing else []
+    described, conventional = [], []
+    for keys, path, shape in shapes:
+        if (path, shape) in missing:
+            continue
+        try:
+            declaration = _deciding(path, shape, ordered)
+            described.append(_leaf(keys, path, shape, declaration))
+        except InputError as error:
+            problems.append(str(error))
+        else:
+            if declaration.fan_in is None and not declaration.stacked and described[-1].fan_in:
+                conventional.append(described[-1])
+    refuse([*problems, *_stacks(conventional, [leaf for leaf in described if leaf.stacked])])
     return jax.tree_util.tree_unflatten(treedef, described)
+
+
+def _stacks(conventional: Sequence[Leaf], stacked: Sequence[Leaf]) -> Iterator[str]:
+    """Problems: matrices by convention in a module that stacks layers, with an axis as long as the stack."""
+    for leaf in conventional:
+        for other in stacked:
+            module = os.path.commonprefix([leaf.path.split("/"), other.path.split("/")])
+            axes = [axis for axis in other.stacked if leaf.shape[axis : axis + 1] == (other.shape[axis],)]
+            if module not in ([], ["params"]) and axes:
+                yield (
+                    f"parameter {leaf.path!r} of shape {leaf.shape} ({leaf.role}): axis {axes[0]} is as long as the "
+                    f"stack of layers in {other.path!r}; declare it as 'vector' if it stacks vectors, else give its "
+                    "fan_in"
+                )
+                break
+
+
+def check_whole(leaves: Sequence[Leaf], arrays: Sequence[Any]) -> None:
+    """Checks that matrices are whole arrays, of which norms, means and random values may be taken.
+
+    Raises:
+      InputError: a matrix that varies over devices inside of `jax.shard_map`. With `check_vma=False`, JAX does not know
+        what varies, and nothing is checked.
+    """
+    for leaf, x in zip(leaves, arrays, strict=True):
+        if leaf.role != "vector" and isinstance(x, jax.core.Tracer) and (axes := _varying(x)):
+            raise InputError(
+                f"parameter {leaf.path!r} varies over the axes {sorted(map(str, axes))} of shard_map, and a norm or "
+                "mean would be that of one device's part: call lvp.optim outside of shard_map, or, if each device "
+                "holds the whole parameter, with check_vma=False"
+            )
+
+
+def _varying(x: jax.Array) -> frozenset:
+    """The mesh axes of `jax.shard_map` over which a traced array varies."""
+    kind: Any = jax.typeof(x)
+    return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma  # JAX from, before 0.10
+
+
+def over_boxes(function: Callable[[Leaf, Any], Any], described: Any, params: Any) -> Any:
+    """Returns function(leaf, node) for every parameter: node is its array, or the box of metadata that holds it.
+
+    A box is a node with the one attribute `value`: `flax.linen.Partitioned`, a variable of Flax NNX. Its sharding is
+    for the parameter's shape. State of another shape therefore replaces the box too.
+
+    Args:
+      described: the result of `classify` for `params`.
+      params: pytree of arrays, in which `optax.masked` may have removed some.
+    """
+    leaves = iter(jax.tree.leaves(described))
+    return jax.tree.map(lambda x: function(next(leaves), x) if jax.tree.leaves(x) else x, params, is_leaf=_is_box)
+
+
+def _is_box(node: Any) -> bool:
+    children = jax.tree_util.tree_leaves_with_path(node, is_leaf=lambda child: child is not node)
+    return [keys for keys, _ in children] == [(GetAttrKey("value"),)]
 
 
 def check_declarations(declarations: Sequence[Any]) -> None:
@@ -230,7 +310,7 @@ def _deciding(path: str, shape: tuple[int, ...], declarations: Sequence[Declarat
             return declaration
     raise InputError(
         f"parameter {path!r} of shape {shape}: declaration {by_name[0].pattern!r} is not for rank {len(shape)}; "
-        "add an lvp.roles.Declaration for this rank"
+        "add an lvp.roles.Declaration for this rank, with stacked=AXES for stacked layers"
     )
 
 
@@ -262,7 +342,13 @@ def _leaf(keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: D
             f"{vocab_axis} of declaration {declaration.pattern!r} must be distinct and below its rank {len(shape)}: "
             "correct the declaration"
         )
-    return Leaf(path, role, shape, tuple(fan_in), tuple(stacked), vocab_axis)
+    tokens = declaration.tokens
+    if tokens is not None and (vocab_axis is None or tokens > shape[vocab_axis]):
+        raise InputError(
+            f"parameter {path!r} of shape {shape}: tokens {tokens} of declaration {declaration.pattern!r} needs a "
+            "vocab_axis of at least this length: correct the declaration"
+        )
+    return Leaf(path, role, shape, tuple(fan_in), tuple(stacked), vocab_axis, tokens)
 
 
 _IN_OUT = (DictKey("kernel"), GetAttrKey("kernel"), DictKey("w"))  # Flax Linen and NNX, Haiku

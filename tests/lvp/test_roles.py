@@ -88,10 +88,46 @@ def test_blocks_in_a_list_are_not_stacked():
     assert all(leaf.fan_in == (0,) and leaf.stacked == () for leaf in leaves)
 
 
-def test_an_undeclared_stack_of_layers_is_refused_and_not_read_as_heads():
+@pytest.mark.parametrize("parent", ["layers", "ScanBlock_0", "decoder/VmapScanBlock_0", "stack"])
+def test_an_undeclared_stack_of_layers_is_refused_and_not_read_as_heads(parent):
     # [L, d, heads·hd] could otherwise be read as [d, heads, hd].
-    with pytest.raises(InputError, match="'layers/attention/query/kernel'"):
-        classify(tree({"layers/attention/query/kernel": (L, d, d)}))
+    for name in ("query", "out"):
+        with pytest.raises(InputError, match=f"'{parent}/attention/{name}/kernel'.*stacked=AXES for stacked layers"):
+            classify(tree({f"{parent}/attention/{name}/kernel": (L, d, d)}))
+
+
+def test_a_stack_of_vectors_beside_stacked_matrices_is_not_a_matrix():
+    params = tree({"layers/up/weight": (L, d, d), "layers/norm/weight": (L, d), "head/weight": (m, d)})
+    up = Declaration(r"layers/up/\w+", "hidden", fan_in=(2,), stacked=(0,))
+    with pytest.raises(
+        InputError, match=r"'layers/norm/weight' of shape \(3, 8\) \(position\): axis 0 is as long as"
+    ) as error:
+        classify(params, extra=(up, Declaration("head/weight", "embedding"), Declaration(".*", "position")))
+    assert "head/weight" not in str(error.value)
+    for declared in (Declaration(".*norm.*", "vector"), Declaration(".*norm.*", "position", fan_in=(1,))):
+        classify(params, extra=(up, declared, Declaration(".*", "position")))
+    # Control: beside the stack, and without a stack, a matrix may have this length.
+    classify(tree({"layers/up/weight": (L, d, d), "head/weight": (L, d)}), extra=(up, Declaration(".*", "position")))
+    classify(tree({"layers/norm/weight": (L, d)}), extra=(Declaration(".*", "position"),))
+
+
+def test_one_error_lists_all_problems_of_a_tree():
+    params = tree({"a/kernel": (2, 3, 4), "b/weight": (3, 4), "c": (3, 4), "block_0/mlp/up/kernel": (d, ff)})
+    with pytest.raises(InputError, match="'c' of.*no declaration.*'a/kernel'.*fan-in is unknown.*'b/weight'") as error:
+        classify(params, extra=(Declaration("[ab]/.*", "hidden"),))
+    assert "\n" not in str(error.value) and "mlp" not in str(error.value)
+    with pytest.raises(InputError, match="; and 15 more$"):
+        classify(tree({f"{i}/kernel": (2, 3, 4) for i in range(20)}), extra=(Declaration(".*", "hidden"),))
+
+
+def test_tokens_in_use_of_a_padded_vocabulary():
+    params = tree({"head/kernel": (d, m)})
+    padded = lambda tokens: (Declaration("head/kernel", "output", tokens=tokens),)  # noqa: E731
+    assert by_path(params)["head/kernel"].vocab == m
+    assert by_path(params, extra=padded(20))["head/kernel"].vocab == 20
+    for tokens, said in ((m + 1, "tokens 25 of declaration 'head/kernel' needs a vocab_axis"), (0, "positive integer")):
+        with pytest.raises(InputError, match=said):
+            classify(params, extra=padded(tokens))
 
 
 class Fields(NamedTuple):
