@@ -1,7 +1,7 @@
 """Coupled Adam: a second moment shared by the whole vocabulary, so that Adam does not move the mean embedding."""
 
-import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -20,28 +20,35 @@ VOCABULARY_ROLES = ("embedding", "output")
 UNDECLARED = roles.Declaration(".*", "vector")  # a parameter that is not coupled
 
 
-def _vocabulary_axes(tree: Any, couple: Sequence[str], declarations: Sequence[roles.Declaration]) -> Any:
-    """A pytree like `tree` of the axes to average over; -1 for none, because None is not a leaf."""
-
-    def axis(leaf):
-        if leaf.role not in couple:
-            return -1
+def _classify(tree: Any, couple: Sequence[str], declarations: Sequence[roles.Declaration]) -> Any:
+    """A pytree of `lvp.roles.Leaf` like `tree`. Parameters that are not coupled are vectors."""
+    described = roles.classify(tree, (*roles.DEFAULT, UNDECLARED), declarations)
+    alone = lambda leaf: replace(leaf, role="vector", vocab_axis=None)  # noqa: E731
+    described = jax.tree.map(lambda leaf: leaf if leaf.role in couple else alone(leaf), described)
+    coupled = [leaf for leaf in jax.tree.leaves(described) if leaf.role in couple]
+    for leaf in coupled:
         if leaf.vocab_axis is None:
             raise InputError(
                 f"couple: parameter {leaf.path!r} of shape {leaf.shape} has no vocabulary axis; "
                 "give its lvp.roles.Declaration a vocab_axis"
             )
-        return leaf.vocab_axis
-
     nodes = jax.tree.leaves(tree, is_leaf=is_masked)
-    axes = jax.tree.map(axis, roles.classify(tree, (*roles.DEFAULT, UNDECLARED), declarations))
     # A tree in which `optax.partition` has masked other roles can lack the vocabulary.
-    if nodes and not any(map(is_masked, nodes)) and all(place < 0 for place in jax.tree.leaves(axes)):
+    if nodes and not any(map(is_masked, nodes)) and not coupled:
         raise InputError(
             f"couple: no parameter has a role of {tuple(couple)}, so that nothing is coupled; pass "
             "declarations=[lvp.roles.Declaration(PATTERN, 'output')] for the head"
         )
-    return axes
+    roles.check_whole(jax.tree.leaves(described), jax.tree.leaves(tree))
+    return described
+
+
+def _mean(leaf: roles.Leaf, squares: jax.Array) -> jax.Array:
+    """The mean over the tokens in use of a coupled parameter's squared gradients; those of another parameter."""
+    if leaf.vocab_axis is None or leaf.vocab is None:
+        return squares
+    mean, rows = jnp.mean(squares, axis=leaf.vocab_axis), leaf.shape[leaf.vocab_axis]
+    return mean if leaf.vocab == rows else mean * (rows / leaf.vocab)
 
 
 def scale_by_coupled_adam(
@@ -55,7 +62,8 @@ def scale_by_coupled_adam(
 ) -> optax.GradientTransformation:
     """Adam's direction with a second moment shared by all tokens; see `coupled_adam`.
 
-    The state is `optax.ScaleByAdamState`. On a coupled matrix [m, d] its `nu` is a vector [d].
+    The state is `optax.ScaleByAdamState`. On a coupled matrix [m, d] its `nu` is a vector [d], without the matrix' box
+    of metadata.
 
     Raises:
       InputError: as in `coupled_adam`, except for rate and decay.
@@ -68,32 +76,35 @@ def scale_by_coupled_adam(
     if unknown:
         raise InputError(f"couple: {unknown[0]!r} has no vocabulary; roles with a vocabulary are {VOCABULARY_ROLES}")
 
-    axes = functools.partial(_vocabulary_axes, couple=couple, declarations=declarations)
-
-    def mean(x, axis):
-        return x if axis < 0 else jnp.mean(x, axis=axis)
-
     def init(params):
         check_declarations(params, declarations)
+        described = _classify(params, couple, declarations)
         mu = optax.tree.zeros_like(params, dtype=mu_dtype)
-        nu = jax.tree.map(lambda axis, p: jnp.zeros_like(mean(p, axis)), axes(params), params)
-        return optax.ScaleByAdamState(count=jnp.zeros([], jnp.int32), mu=mu, nu=nu)
+
+        def zeros(leaf, box):
+            if leaf.role == "vector":
+                return optax.tree.zeros_like(box)
+            return _mean(leaf, jnp.zeros_like(*jax.tree.leaves(box)))
+
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), mu, roles.over_boxes(zeros, described, params))
 
     def update(updates, state, params=None):
         del params
-        where = axes(updates)
-        squares = jax.tree.map(lambda axis, g: mean(jnp.square(g), axis), where, updates)
+        described = _classify(updates, couple, declarations)
+        squares = jax.tree.map(lambda leaf, g: _mean(leaf, jnp.square(g)), described, updates)
+        squares = jax.tree.unflatten(jax.tree.structure(state.nu), jax.tree.leaves(squares))
         mu = optax.tree.update_moment(updates, state.mu, b1, 1)
         nu = optax.tree.update_moment(squares, state.nu, b2, 1)
         count = optax.safe_increment(state.count)
         m_hat = optax.tree.bias_correction(mu, b1, count)
         v_hat = optax.tree.bias_correction(nu, b2, count)
 
-        def direction(axis, m, v):
+        def direction(leaf, m, v):
             root = jnp.sqrt(v) + eps
-            return m / (root if axis < 0 else jnp.expand_dims(root, axis))
+            return m / (root if leaf.role == "vector" else jnp.expand_dims(root, leaf.vocab_axis))
 
-        updates = jax.tree.map(direction, where, m_hat, v_hat)
+        v_hat = jax.tree.unflatten(jax.tree.structure(described), jax.tree.leaves(v_hat))
+        updates = jax.tree.map(direction, described, m_hat, v_hat)
         mu, nu = optax.tree.cast(mu, mu_dtype), optax.tree.cast_like(nu, state.nu)
         return updates, optax.ScaleByAdamState(count=count, mu=mu, nu=nu)
 
@@ -125,7 +136,8 @@ def coupled_adam(
       b1, b2, eps, mu_dtype, mask: arguments of `optax.adamw`.
       weight_decay: λ, per unit of learning rate.
       couple: the roles to couple: "output" (the head, or a tied matrix) or "embedding" (the input embedding). The
-        declarations give the vocabulary axis. Under `jax.jit` the mean includes all shards of a sharded vocabulary.
+        declarations give the vocabulary axis, and `tokens` if the vocabulary is padded. Under `jax.jit` the mean
+        includes all shards of a sharded vocabulary.
       declarations: `lvp.roles.Declaration`s that come before the defaults. Parameters without a declaration are not
         coupled.
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from lvp import roles
 from lvp.errors import InputError
@@ -18,11 +19,13 @@ def initialize(
     """Draws every matrix of `params` from a normal distribution with mean 0 and its role's standard deviation.
 
     Gains, biases and other vectors are not changed. The std is that of the role's row. It does not depend on the
-    matrix' own fan-in. Under the rules of Hayou & Liu 2025 (tables 1 and 2) it is a power of the width.
+    matrix' own fan-in. Under the rules of Hayou & Liu 2025 (tables 1 and 2) it is a power of the width. Values are
+    drawn in float32 or wider and rounded. Every device draws its own part of a sharded matrix.
 
     Args:
       rule: a result of `parametrized`, or a `Table` of `lvp.parametrization`.
-      params: pytree of arrays; shapes and dtypes are kept.
+      params: pytree of arrays; shapes, dtypes, shardings and boxes of metadata are kept. A matrix may be a
+        `jax.ShapeDtypeStruct`; one with a sharding is drawn on its devices.
       key: a `jax.random.key`; each matrix gets its own key from it.
       declarations: `lvp.roles.Declaration`s that come before the defaults; None takes those of `rule`.
 
@@ -31,7 +34,9 @@ def initialize(
 
     Raises:
       InputError: another kind of rule; a parameter without a role, or whose role has no row; a matrix that does not
-        have the table's width; a declaration that decides no parameter's role. The error names the path.
+        have the table's width; a declaration that decides no parameter's role; a vector without values
+        (`jax.ShapeDtypeStruct`); a matrix of integers; a part of a matrix inside `jax.shard_map`. The error names the
+        path.
     """
     if not isinstance(rule, Table | Parametrized):
         raise InputError(f"rule must be a Table or a result of optim.parametrized, got {type(rule).__name__}")
@@ -42,11 +47,33 @@ def initialize(
     for leaf in leaves:
         check_has_row(table, leaf.role, f"of parameter {leaf.path!r}")
         check_width(leaf, table)
+    roles.check_whole(leaves, jax.tree.leaves(params))
     keys = jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
 
     def drawn(leaf: roles.Leaf, x: jax.Array, key: jax.Array) -> jax.Array:
         if leaf.role == "vector":
+            if isinstance(x, jax.ShapeDtypeStruct):
+                raise InputError(
+                    f"parameter {leaf.path!r} has a shape and no values, which a vector keeps: initialize the model "
+                    "first, or call initialize inside of jax.eval_shape"
+                )
             return x
-        return jax.nn.initializers.normal(table[leaf.role].init_std)(key, x.shape, x.dtype)
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise InputError(f"parameter {leaf.path!r} ({leaf.role}) must have a floating dtype, got {x.dtype}")
+        return _normal_like(x, key, table[leaf.role].init_std)
 
     return jax.tree.map(drawn, jax.tree.unflatten(treedef, leaves), params, keys)
+
+
+def _normal_like(x: Any, key: jax.Array, std: float) -> jax.Array:
+    """Normal values with the shape, dtype and sharding of x."""
+    if isinstance(x, jax.core.Tracer):
+        values, sharding = _normal(key, std, x.shape, x.dtype), jax.typeof(x).sharding
+        return jax.sharding.reshard(values, sharding) if any(sharding.spec) else values  # only explicit axes are typed
+    sharding = getattr(x, "sharding", None) if getattr(x, "committed", True) else None
+    return jax.jit(_normal, static_argnums=(2, 3), out_shardings=sharding)(key, std, x.shape, x.dtype)
+
+
+def _normal(key: jax.Array, std: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """Normal values that are drawn in float32 or wider: a uniform draw in bfloat16 has 128 values."""
+    return (std * jax.random.normal(key, shape, jnp.promote_types(dtype, jnp.float32))).astype(dtype)

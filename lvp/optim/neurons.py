@@ -27,17 +27,19 @@ def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[r
       declarations: the user's declarations, which come before `lvp.roles.DEFAULT`.
 
     Raises:
-      InputError: a parameter without a declaration, without known neurons, or without a declared axis; the error names
-        argument, path and remedy.
+      InputError: a parameter without a declaration, without known neurons, or without a declared axis; a part of a
+        parameter inside `jax.shard_map`; the error names argument, path and remedy.
     """
     declared = _declared(neurons)
     try:
-        return roles.classify(params, extra=(*declared, *declarations))
+        described = roles.classify(params, extra=(*declared, *declarations))
     except InputError as error:
         raise InputError(
             f"neurons: {error}; or pass neurons={{PATTERN: AXES}}: AXES are the input axes of a neuron, or () for an "
             "array without neurons"
         ) from error
+    roles.check_whole(jax.tree.leaves(described), jax.tree.leaves(params))
+    return described
 
 
 def check_neurons(params: Any, neurons: Neurons | None) -> None:
@@ -79,7 +81,8 @@ def _squares_by_row(x: jax.Array) -> jax.Array:
 def norm(x: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
     """ℓ₂ norms over the axes `fan_in`, which are kept with length 1; in `wide` of x's dtype."""
     x = x.astype(wide(x.dtype))
-    by_row = fan_in == (0,) and x.ndim == 2 and x.shape[1] >= LONG_ROW and x.shape[0] % ROWS_AT_ONCE == 0
+    by_row = fan_in == (0,) and x.ndim == 2 and x.shape[1] >= LONG_ROW and x.shape[0] % ROWS_AT_ONCE == 0 and x.size > 0
+    by_row = by_row and not any(jax.typeof(x).sharding.spec)  # JAX does not slice explicit axes
 
     def squares(x):
         return jnp.sum(jnp.square(x), axis=fan_in, keepdims=True)
@@ -94,16 +97,38 @@ def size(leaf: roles.Leaf) -> int:
 
 
 def per_neuron(described: Any, params: Any, make: Callable[[roles.Leaf, jax.Array], jax.Array]) -> Any:
-    """make(leaf, parameter) for parameters with neurons, `optax.MaskedNode()` for the others."""
-    return jax.tree.map(lambda leaf, p: make(leaf, p) if leaf.fan_in else optax.MaskedNode(), described, params)
+    """make(leaf, parameter) for parameters with neurons, `optax.MaskedNode()` for the others, without metadata.
+
+    Raises:
+      InputError: a parameter without values (`jax.ShapeDtypeStruct`).
+    """
+
+    def of_box(leaf, box):
+        if not leaf.fan_in:
+            return optax.MaskedNode()
+        (array,) = jax.tree.leaves(box)
+        if isinstance(array, jax.ShapeDtypeStruct):
+            raise InputError(
+                f"parameter {leaf.path!r} has a shape and no values, and the state contains its norms: use "
+                "jax.eval_shape(tx.init, params)"
+            )
+        return make(leaf, array)
+
+    return roles.over_boxes(of_box, described, params)
+
+
+def aligned(described: Any, made: Any) -> Any:
+    """The arrays of `per_neuron` in the structure of `described`; None for parameters without neurons."""
+    arrays = iter(jax.tree.leaves(made))
+    return jax.tree.map(lambda leaf: next(arrays) if leaf.fan_in else None, described)
 
 
 class RotationState(NamedTuple):
     """State of `rotate`: step count and initial norms.
 
     `count`: int32 scalar. `norms`: initial ℓ₂ norm of every neuron, in float32 or wider, shaped like the parameter with
-    fan-in axes of length 1. Gains and biases have `optax.MaskedNode()`, so `optax.tree.map_params` over other trees
-    needs `is_leaf=lambda node: isinstance(node, optax.MaskedNode)`."""
+    fan-in axes of length 1, without boxes of metadata. Gains and biases have `optax.MaskedNode()`, so
+    `optax.tree.map_params` over other trees needs `is_leaf=lambda node: isinstance(node, optax.MaskedNode)`."""
 
     count: jax.Array  # type: ignore[assignment]  # hides tuple.count, as in optax's states
     norms: Any
@@ -173,7 +198,7 @@ def rotate(
             return (of_p * p + of_d * d).astype(dtype)
 
         described = neuron_leaves(params, neurons, declarations)
-        updates = jax.tree.map(move, described, updates, params, state.norms)
+        updates = jax.tree.map(move, described, updates, params, aligned(described, state.norms))
         return updates, RotationState(optax.safe_increment(state.count), state.norms)
 
     return optax.with_extra_args_support(optax.GradientTransformation(init, update))

@@ -165,8 +165,11 @@ def normalize_by_average_norm(
             inverse = jnp.where(root > 0, 1 / jnp.where(root > 0, root, 1), 0)
             return (u * inverse).astype(u.dtype)
 
-        squares = jax.tree.map(average, described, updates, state.squares)
-        return jax.tree.map(divide, described, updates, squares), AverageNormState(count, squares)
+        squares = jax.tree.map(average, described, updates, _neurons.aligned(described, state.squares))
+        updates = jax.tree.map(divide, described, updates, squares)
+        return updates, AverageNormState(
+            count, jax.tree.unflatten(jax.tree.structure(state.squares), jax.tree.leaves(squares))
+        )
 
     return optax.GradientTransformation(init, update)
 

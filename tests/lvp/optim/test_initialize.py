@@ -41,6 +41,31 @@ def test_matrices_have_the_std_of_their_role_and_vectors_are_unchanged(rule):
     assert np.abs(np.corrcoef(drawn["tokens"].ravel(), drawn["out"].ravel())[0, 1]) < 0.05
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_narrow_dtypes_are_rounded_draws_of_float32(dtype):
+    table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)
+    narrow, wide = (
+        optim.initialize(table, {"head": {"kernel": jnp.zeros((WIDTH, VOCAB), kind)}}, jax.random.key(0))["head"][
+            "kernel"
+        ]
+        for kind in (dtype, jnp.float32)
+    )
+    np.testing.assert_allclose(narrow.astype(jnp.float32), wide, rtol=float(jnp.finfo(dtype).eps), atol=1e-6)
+    assert len(np.unique(narrow.astype(jnp.float32))) > 2000
+    own = jax.random.normal(jax.random.key(0), wide.shape, dtype).astype(jnp.float32)
+    assert len(np.unique(own)) < 1100  # control: a draw in the narrow dtype
+
+
+def test_what_cannot_be_drawn_is_named():
+    table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)
+    for x, said in (
+        (jax.ShapeDtypeStruct((WIDTH,), jnp.float32), "'head/scale' has a shape and no values"),
+        (jnp.zeros((WIDTH, VOCAB), jnp.int8), "'head/kernel' .output. must have a floating dtype, got int8"),
+    ):
+        with pytest.raises(InputError, match=said):
+            optim.initialize(table, {"head": {"kernel" if x.ndim == 2 else "scale": x}}, jax.random.key(0))
+
+
 def test_a_table_is_accepted_and_other_types_are_refused():
     table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)
     assert set(optim.initialize(table, PARAMS, jax.random.key(0), declarations=OURS)) == set(PARAMS)

@@ -404,6 +404,28 @@ def test_undeclared_parameters_are_not_coupled():
             factory(0.1, declarations=[Declaration("hed/kernel", "output")]).init({"head": params["head"]})
 
 
+def test_rows_of_padding_do_not_change_the_shared_moment():
+    """A head padded to a multiple of 64, whose padding gets no gradient, moves as without padding."""
+    gradient = jax.random.normal(jax.random.key(0), (8, 20))
+    sizes = {}
+    for rows, tokens in ((20, None), (64, 20), (64, None)):
+        head = {"head": {"kernel": jnp.pad(gradient, ((0, 0), (0, rows - 20)))}}
+        tx = optim.coupled_adam(0.1, declarations=[Declaration("head/kernel", "output", tokens=tokens)])
+        updates, _ = tx.update(head, tx.init(head), head)
+        sizes[rows, tokens] = updates["head"]["kernel"][:, :20]
+    np.testing.assert_allclose(sizes[64, 20], sizes[20, None], rtol=1e-5)
+    np.testing.assert_allclose(sizes[64, None], sizes[20, None] * 3.2**0.5, rtol=1e-5)  # control: undeclared padding
+
+
+@pytest.mark.parametrize("factory", TURNING)
+def test_the_state_of_shapes_is_made_abstractly(factory):
+    shapes = {"head": {"kernel": jax.ShapeDtypeStruct((8, 20), jnp.float32)}}
+    assert jax.eval_shape(factory(0.1).init, shapes)
+    with pytest.raises(InputError, match="'head/kernel' has a shape and no values.*jax.eval_shape") as error:
+        factory(0.1).init(shapes)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("factory", TURNING)
 def test_axes_of_neurons_must_exist(factory):
     for axes in ((4,), (0, 7)):
