@@ -49,6 +49,7 @@ def by_role(
         parameter, or bound in a partial; arguments that a factory does not take. From `init`: a parameter without a
         role, or whose role has no rate; a declaration that decides no parameter's role.
     """
+    kwargs = _rates.unwrapped_arguments(kwargs)
     known = (*roles.ROLES, *(declaration.role for declaration in declarations))
     check_roles("rates", rates, known)
     factories = factories_of(factory, tuple(rates), known)

@@ -26,9 +26,9 @@ an angle that depends on the root of rate times decay. It receives η_t without 
 `update_multiplier`, so that c multiplies the relative update once, outside the root. It receives λ, or λ / max η for
 independent decay; the angle at the peak is then proportional to √(2 λ).
 
-The peak max_τ η_τ is `peak_learning_rate`, else a schedule's `.peak`. A number or array is its own peak. A schedule
-that is *injected* (`optax.inject_hyperparams`) arrives as an array for each step: pass its peak, because otherwise
-independent decay would be λ at every step. A role's scaled schedule carries its scaled `.peak`.
+The peak max_τ η_τ is `peak_learning_rate`, else a schedule's `.peak`. A number is its own peak. An array is not: a rate
+that is *injected* (`optax.inject_hyperparams`) arrives as an array for each step. Pass the peak of an array. A role's
+scaled schedule carries its scaled `.peak`.
 
 One factory per role: `parametrized` takes role → factory, such as Muon for hidden matrices and Adam for the rest.
 
@@ -152,8 +152,8 @@ def parametrized(
       weight_decay: λ of the roles whose row decays; or role → λ, where missing roles do not decay. None means no
         decay: the factory is given 0.0 instead of its own default (1e-4 for optax.adamw).
       decay: "coupled" or "independent".
-      peak_learning_rate: max_τ η_τ, required for independent decay with a schedule without `.peak`. `lion_ar` requires
-        it for each schedule without `.peak` and for an array.
+      peak_learning_rate: max_τ η_τ, required for independent decay and for `lion_ar`, with a schedule without `.peak`
+        and with an array.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
       **kwargs: passed to every factory.
 
@@ -162,8 +162,7 @@ def parametrized(
         without a row; an update in another unit (see above); an unknown decay; an independent decay whose peak is
         unknown or 0. From `init`: a declaration that decides no role; a matrix that does not have the table's width.
     """
-    # inject_hyperparams passes the arguments bound to **kwargs as a single argument named "kwargs".
-    kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
+    kwargs = _rates.unwrapped_arguments(kwargs)
     shape: dict[str, Any] = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
     shape["token_rows"] = token_rows
     chosen = _table(rule, normalize=normalize, frequencies=frequencies, kappa=kappa, **shape)
@@ -227,8 +226,7 @@ def _settings(factory: Factory, rate: Any, c: Any, peak: Any, weight_decay: Any,
         name = _rates.name_of(factory)
         raise InputError(f"update_multiplier is bound in a partial of {name}: remove it; parametrized sets it by role")
     if independent and weight_decay is not None:
-        top = _rates.peak_of(rate, peak)
-        _rates.check_peak(top)
+        top = _rates.own_peak(rate, peak)
         # The factory multiplies by η_t · c, so dividing by max η · c gives η_t / max η · λ.
         weight_decay = _rates.scaled(weight_decay, 1 / (top * (1 if relative else c)))
     own = decay_of(factory, weight_decay)

@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import optax
@@ -30,36 +30,30 @@ def scaled(rate: optax.ScalarOrSchedule, factor: Any, peak: Any = None) -> optax
     return schedule
 
 
-def peak_of(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> Any:
-    """The largest value of a rate over training: `peak_learning_rate`, a schedule's `.peak`, or the scalar itself.
-
-    Raises:
-      InputError: a schedule with an unknown peak.
-    """
-    if peak_learning_rate is not None:
-        return peak_learning_rate
-    if not callable(rate):
-        return rate
-    peak = getattr(rate, "peak", None)
-    if peak is None:
-        raise InputError("peak_learning_rate is required: this schedule does not carry its peak as `.peak`")
-    return peak
+def unwrapped_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `**kwargs`; `optax.inject_hyperparams` passes them as a single argument named "kwargs"."""
+    return {**kwargs.get("kwargs", {}), **{name: value for name, value in kwargs.items() if name != "kwargs"}}
 
 
 def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> Any:
-    """`peak_of` for optimizers whose step depends on the peak at every step.
+    """The largest value of a rate over training: `peak_learning_rate`, a schedule's `.peak`, or the number itself.
 
     An array is not its own peak: it may be one step's value of a schedule (`optax.inject_hyperparams`) or of a sweep.
 
     Raises:
       InputError: a schedule or an array with an unknown peak; a peak that is not a positive scalar.
     """
-    if peak_learning_rate is None and not callable(rate) and not isinstance(rate, numbers.Real):
+    peak = peak_learning_rate
+    if peak is None and callable(rate):
+        peak = getattr(rate, "peak", None)
+        if peak is None:
+            raise InputError("peak_learning_rate is required: this schedule does not carry its peak as `.peak`")
+    elif peak is None and not isinstance(rate, numbers.Real):
         raise InputError(
             "peak_learning_rate is required: learning_rate is an array (traced or injected), from which its largest "
             "value over training is not known"
         )
-    peak = peak_of(rate, peak_learning_rate)
+    peak = rate if peak is None else peak
     check_peak(peak)
     return peak
 

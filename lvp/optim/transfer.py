@@ -91,6 +91,7 @@ def transfer(
       InputError: errors of `scale` and `parametrized`; a combination that docs/transfer.md lists as refused; a β that
         leaves [0, 1); rule "nanochat", whose hidden rate is Muon's, with one factory for all roles.
     """
+    kwargs = _rates.unwrapped_arguments(kwargs)
     tuned: dict[str, Any] = {"embedding_ratio": embedding_ratio, "init_std": init_std, "token_rows": token_rows}
     scaling = scale(base, target, rule, axes=axes, kappa=kappa, **tuned)
     chosen = with_rows(scaling.table, rows, declarations)

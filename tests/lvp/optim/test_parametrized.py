@@ -174,8 +174,10 @@ def test_the_peak_is_taken_from_the_argument_or_the_schedule(params, zeros):
     halved.peak = RATE
     np.testing.assert_allclose(first(make(learning_rate=halved)), LAMBDA / 2, rtol=1e-5)
     np.testing.assert_allclose(first(make(learning_rate=halved, peak_learning_rate=RATE / 2)), LAMBDA, rtol=1e-5)
-    for own in (RATE, np.float32(RATE), jnp.asarray(RATE)):
+    for own in (RATE, np.float32(RATE)):
         np.testing.assert_allclose(first(make(learning_rate=own)), LAMBDA, rtol=1e-5)
+    with pytest.raises(InputError, match="peak_learning_rate is required: learning_rate is an array"):
+        make(learning_rate=jnp.asarray(RATE))
 
 
 def test_scaled_schedules_have_their_scaled_peak():
@@ -201,17 +203,16 @@ def test_scaled_schedules_have_their_scaled_peak():
 
 @pytest.mark.parametrize("decay", ["coupled", "independent"])
 def test_injected_rates_and_schedules(decay, params, gradients, trajectory):
-    kwargs = {"weight_decay": LAMBDA, "decay": decay, "b1": 0.8}
+    kwargs = {"weight_decay": LAMBDA, "decay": decay, "b1": 0.8, "peak_learning_rate": RATE}
     inject = optax.inject_hyperparams(functools.partial(optim.parametrized, optax.adamw, LVP, **kwargs))
     for rate in (RATE, jnp.asarray(RATE)):
         plain = optim.parametrized(optax.adamw, LVP, learning_rate=rate, **kwargs)
         assert_trees_close(
             trajectory(inject(learning_rate=rate), params, gradients), trajectory(plain, params, gradients)
         )
-    peak = {"peak_learning_rate": RATE}
-    plain = optim.parametrized(optax.adamw, LVP, learning_rate=COSINE, **kwargs, **peak)
+    plain = optim.parametrized(optax.adamw, LVP, learning_rate=COSINE, **kwargs)
     assert_trees_close(
-        trajectory(inject(learning_rate=COSINE, **peak), params, gradients),
+        trajectory(inject(learning_rate=COSINE), params, gradients),
         trajectory(plain, params, gradients),
     )
 
@@ -229,7 +230,14 @@ def test_an_injected_rate_can_be_changed_in_the_state_without_recompiling(params
 
 def test_vmap_over_rates_and_decays_equals_a_loop(params, gradients):
     def run(rate, weight_decay):
-        tx = optim.parametrized(optax.adamw, LVP, learning_rate=rate, weight_decay=weight_decay, decay="independent")
+        tx = optim.parametrized(
+            optax.adamw,
+            LVP,
+            learning_rate=rate,
+            weight_decay=weight_decay,
+            decay="independent",
+            peak_learning_rate=rate,
+        )
         lane, state = params, tx.init(params)
         for gradient in gradients:
             updates, state = tx.update(gradient, state, lane)
