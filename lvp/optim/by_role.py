@@ -14,6 +14,7 @@ from lvp.optim import rates as _rates
 from lvp.parametrization import Table
 
 Factory = Callable[..., optax.GradientTransformation]
+_CHECKS = {"b1": _rates.check_beta, "b2": _rates.check_beta, "eps": _rates.check_constant}
 
 
 def by_role(
@@ -72,14 +73,17 @@ def partition(
     settings: Mapping[str, Mapping[str, Any]],
     *,
     declarations: Sequence[roles.Declaration],
-    check: Callable[[roles.Leaf], None] = lambda leaf: None,
+    check: Callable[[Sequence[roles.Leaf]], None] = lambda leaves: None,
     **kwargs: Any,
 ) -> optax.GradientTransformationExtraArgs:
     """`factories[role](**settings[role], **kwargs)` for the parameters of each role.
 
     A factory with a parameter `declarations` is given the declarations too. A factory with a parameter
     `muon_weight_dimension_numbers` (`optax.contrib.muon`) is given the axes of the declarations. `init` calls `check`
-    for every leaf.
+    with all leaves.
+
+    Raises:
+      InputError: arguments that a factory does not take; a constant `b1` or `b2` outside [0, 1), or a negative `eps`.
     """
     transforms = {}
     for role, own in settings.items():
@@ -90,12 +94,15 @@ def partition(
             raise InputError(
                 f"factory {_rates.name_of(factories[role])}: {error}; correct the keyword arguments"
             ) from error
+        for name, check_option in _CHECKS.items():
+            value = arguments.get(name, _rates.default_of(factories[role], name))
+            if value is not None and not callable(value):  # optax.inject_hyperparams takes schedules
+                check_option(name, value)
         transforms[role] = factories[role](**arguments)
     tx = optax.partition(transforms, lambda tree: _labels(tree, declarations, "rates", settings))
 
     def init(params):
-        for leaf in jax.tree.leaves(describe_tree(params, declarations)):
-            check(leaf)
+        check(jax.tree.leaves(describe_tree(params, declarations)))
         return tx.init(params)
 
     return optax.GradientTransformationExtraArgs(init, tx.update)

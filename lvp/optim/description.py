@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from lvp import roles
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
-from lvp.optim.by_role import describe_tree
-from lvp.optim.parametrized import OPTIONS, Parametrized, check_has_row, check_width
+from lvp.optim.parametrized import OPTIONS, Parametrized, described_under
 from lvp.parametrization import Table, aligned
 
 
@@ -29,7 +29,7 @@ class ParameterDescription:
     init_std: float  # of the role's row; vectors are not drawn: gains start at 1, biases at 0
     learning_rate: float  # with the role's factor, except for relative updates
     weight_decay: float  # the factory's argument: λ, or λ over the peak of the rate for independent decay
-    decay_per_step: float  # fraction by which the parameter shrinks per step
+    decay_per_step: float  # fraction by which the parameter shrinks per step, 0 where a mask excludes it
     update_multiplier: float | None  # factor on relative updates; None for other optimizers
     forward_multiplier: float = 1.0  # constant by which the model multiplies the parameter's output
     b1: float | None = None  # β₁; None for a table or a factory without the parameter `b1`
@@ -92,35 +92,37 @@ def describe(
       params: pytree of arrays or of anything with a shape, such as `jax.ShapeDtypeStruct`.
       declarations: `lvp.roles.Declaration`s that come before the defaults; None takes those of `rule`.
 
-    A schedule with the attribute `peak` is described at its peak, any other schedule at step 0. `note` says which.
+    A schedule with the attribute `peak` is described at its peak, any other schedule at its largest value of the steps
+    0, 1, 2, 4, … 2²⁰, so that a warm-up from 0 does not hide the rates. `note` says which. The settings are what the
+    factories are given. What a function of your own does with them is not known.
 
     Raises:
-      InputError: another kind of rule; traced rates; a parameter without a role, or whose role has no row; a matrix
-        that does not have the table's width; a declaration that decides no parameter's role. The error names the path.
+      InputError: another kind of rule, such as a chain; traced rates; a parameter without a role, or whose role has no
+        row; a matrix that does not have the table's width or vocabulary; a declaration that decides no parameter's
+        role. The error names the path.
     """
+    table, described = described_under(rule, params, declarations)
     if isinstance(rule, Table):
-        table, note = rule, f"{rule.rule}: × {rule.learning_rate}"
+        note = f"{rule.rule}: × {rule.learning_rate}"
         settings: Mapping[str, Mapping[str, Any]] = {
             r.role: {"learning_rate": r.lr_multiplier, "weight_decay": float(r.decay)} for r in rule.rows
         }
         options: Mapping[str, Mapping[str, Any]] = {role: {} for role in settings}
-    elif isinstance(rule, Parametrized):
-        table, settings, options = rule.table, rule.settings, rule.options
-        declarations = rule.declarations if declarations is None else declarations
-        note = f"{table.rule}: width {table.width}, vocab {table.vocab}{_when(settings)}"
+        masks: Mapping[str, Any] = dict.fromkeys(settings)
     else:
-        raise InputError(f"rule must be a Table or a result of optim.parametrized, got {type(rule).__name__}")
+        settings, options, masks = rule.settings, rule.options, rule.masks
+        note = f"{table.rule}: width {table.width}, vocab {table.vocab}{_when(settings)}"
     values = {role: {name: _number(name, x) for name, x in own.items()} for role, own in settings.items()}
     known = {
         role: {name: None if x is None else _number(name, x) for name, x in own.items()}
         for role, own in options.items()
     }
+    decaying = {role: _decaying(mask, params) for role, mask in masks.items()}
     rows = []
-    for leaf in jax.tree.leaves(describe_tree(params, declarations or ())):
-        check_has_row(table, leaf.role, f"of parameter {leaf.path!r}")
-        check_width(leaf, table)
+    for index, leaf in enumerate(jax.tree.leaves(described)):
         own, row = values[leaf.role], table[leaf.role]
-        rate, decay, multiplier = own["learning_rate"], own.get("weight_decay", 0.0), own.get("update_multiplier")
+        rate, multiplier = own["learning_rate"], own.get("update_multiplier")
+        decay = own.get("weight_decay", 0.0) if decaying[leaf.role][index] else 0.0
         rows.append(
             ParameterDescription(
                 path=leaf.path,
@@ -139,16 +141,28 @@ def describe(
     return Description(tuple(rows), note)
 
 
+def _decaying(mask: Any, params: Any) -> list[bool]:
+    """True for every parameter to which a mask of optax lets the decay apply."""
+    mask = True if mask is None else mask(params) if callable(mask) else mask
+    return [bool(one) for one in jax.tree.leaves(jax.tree.broadcast(mask, params))]
+
+
 def _when(settings: Mapping[str, Mapping[str, Any]]) -> str:
     schedules = [own["learning_rate"] for own in settings.values() if callable(own["learning_rate"])]
     if not schedules:
         return ""
-    return ", at the peak" if all(hasattr(s, "peak") for s in schedules) else ", schedules without a peak at step 0"
+    if all(hasattr(schedule, "peak") for schedule in schedules):
+        return ", at the peak"
+    return ", schedules without a peak at the largest value of steps 0, 1, 2, 4, … 2^20"
 
 
 def _number(name: str, value: Any) -> float:
     if callable(value):
-        value = value.peak if hasattr(value, "peak") else value(0)
+        value = (
+            value.peak
+            if hasattr(value, "peak")
+            else jnp.max(jax.vmap(value)(jnp.asarray([0, *(2**k for k in range(21))])))
+        )
     if isinstance(value, jax.core.Tracer):
         raise InputError(f"{name} is traced, but describe needs a number: call describe outside jit and vmap")
     _rates.check(name, value)

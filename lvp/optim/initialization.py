@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from lvp import roles
 from lvp.errors import InputError
-from lvp.optim.by_role import describe_tree
-from lvp.optim.parametrized import Parametrized, check_has_row, check_width
+from lvp.optim.parametrized import Parametrized, described_under
 from lvp.parametrization import Table
 
 
@@ -34,19 +33,12 @@ def initialize(
 
     Raises:
       InputError: another kind of rule; a parameter without a role, or whose role has no row; a matrix that does not
-        have the table's width; a declaration that decides no parameter's role; a vector without values
+        have the table's width or vocabulary; a declaration that decides no parameter's role; a vector without values
         (`jax.ShapeDtypeStruct`); a matrix of integers; a part of a matrix inside `jax.shard_map`. The error names the
         path.
     """
-    if not isinstance(rule, Table | Parametrized):
-        raise InputError(f"rule must be a Table or a result of optim.parametrized, got {type(rule).__name__}")
-    if isinstance(rule, Parametrized) and declarations is None:
-        declarations = rule.declarations
-    table = rule.table if isinstance(rule, Parametrized) else rule
-    leaves, treedef = jax.tree.flatten(describe_tree(params, declarations or ()))
-    for leaf in leaves:
-        check_has_row(table, leaf.role, f"of parameter {leaf.path!r}")
-        check_width(leaf, table)
+    table, described = described_under(rule, params, declarations)
+    leaves, treedef = jax.tree.flatten(described)
     roles.check_whole(leaves, jax.tree.leaves(params))
     keys = jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
 
@@ -62,7 +54,7 @@ def initialize(
             raise InputError(f"parameter {leaf.path!r} ({leaf.role}) must have a floating dtype, got {x.dtype}")
         return _normal_like(x, key, table[leaf.role].init_std)
 
-    return jax.tree.map(drawn, jax.tree.unflatten(treedef, leaves), params, keys)
+    return jax.tree.map(drawn, described, params, keys)
 
 
 def _normal_like(x: Any, key: jax.Array, std: float) -> jax.Array:

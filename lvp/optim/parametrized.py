@@ -48,18 +48,20 @@ there, because a rule's width would be injected as an array too.
 import functools
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
 import optax
 
 from lvp import roles
-from lvp.errors import InputError, shown
+from lvp.errors import InputError, refuse, shown
 from lvp.optim import rates as _rates
-from lvp.optim.by_role import Factory, check_roles, decay_of, decays_by_role, factories_of, partition
+from lvp.optim.by_role import Factory, check_roles, decay_of, decays_by_role, describe_tree, factories_of, partition
 from lvp.parametrization import RULES, Row, Rule, Table, table
 
+_MASKS = ("mask", "weight_decay_mask")  # parameters of optax's factories: where the decay applies
 OPTIONS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # parameter of optax's Adam-like factories → its column in `describe`
 _GRADIENT, _PARAMETER = "proportional to the gradient", "proportional to the parameter"
 _OWN, _SHRINKING = "scaled by its own estimate of the rate", "divided by a sum that grows with the steps"
@@ -108,11 +110,13 @@ class Parametrized(optax.GradientTransformationExtraArgs):
     Attributes:
       table: the `Table`. settings: role → the factory's arguments for rate and decay. declarations: as given.
       options: role → values of `OPTIONS`, given or by default; None if the factory does not have the parameter.
+      masks: role → the factory's mask of the decay, None without one.
     """
 
     table: Table
     settings: Mapping[str, Mapping[str, Any]]
     options: Mapping[str, Mapping[str, Any]]
+    masks: Mapping[str, Any]
     declarations: Sequence[roles.Declaration]
 
 
@@ -160,7 +164,8 @@ def parametrized(
     Raises:
       InputError: errors of `table` and `by_role`; shapes with a Table, or missing shapes with a rule; a declared role
         without a row; an update in another unit (see above); an unknown decay; an independent decay whose peak is
-        unknown or 0. From `init`: a declaration that decides no role; a matrix that does not have the table's width.
+        unknown or 0. From `init`: a declaration that decides no role; a matrix that does not have the table's width
+        or vocabulary.
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
     shape: dict[str, Any] = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
@@ -170,19 +175,47 @@ def parametrized(
     factories = factories_of(factory, tuple(chosen), tuple(chosen))
     of_rates = _rates_by_role(factories, chosen, learning_rate, rates, peak_learning_rate, kwargs)
     settings = _settings_by_role(factories, chosen, of_rates, weight_decay, decay)
-    check = functools.partial(check_width, chosen=chosen)
+    check = functools.partial(check_parameters, chosen=chosen)
     made = Parametrized(*partition(factories, settings, declarations=declarations, check=check, **kwargs))
-    made.table, made.settings, made.options = chosen, settings, _options_by_role(factories, kwargs)
-    made.declarations = declarations
+    made.table, made.settings, made.declarations = chosen, settings, declarations
+    made.options = {role: {name: _option(own, kwargs, name) for name in OPTIONS} for role, own in factories.items()}
+    made.masks = {role: _mask(own, kwargs) for role, own in factories.items()}
     return made
 
 
-def _options_by_role(factories: Mapping[str, Factory], kwargs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Role → value of each parameter in `OPTIONS`."""
-    return {
-        role: {name: kwargs.get(name, _rates.default_of(factory, name)) for name in OPTIONS}
-        for role, factory in factories.items()
-    }
+def _option(factory: Factory, kwargs: Mapping[str, Any], name: str) -> Any:
+    """The value of a factory's parameter, given or by default; None if the factory does not have it."""
+    return kwargs.get(name, _rates.default_of(factory, name))
+
+
+def _mask(factory: Factory, kwargs: Mapping[str, Any]) -> Any:
+    """The mask of a factory's decay; None without one."""
+    masks = (_option(factory, kwargs, name) for name in _MASKS)
+    return next((mask for mask in masks if mask is not None), None)
+
+
+def described_under(
+    rule: Table | Parametrized, params: Any, declarations: Sequence[roles.Declaration] | None
+) -> tuple[Table, Any]:
+    """Returns the table of a rule, and `roles.classify` of the parameters, for `describe` and `initialize`.
+
+    Args:
+      declarations: the caller's; None takes those of the rule.
+
+    Raises:
+      InputError: another kind of rule, such as a chain; errors of `classify` and `check_parameters`.
+    """
+    if not isinstance(rule, Table) and not hasattr(rule, "table"):
+        raise InputError(
+            f"rule must be a Table or the result of optim.parametrized itself, got {type(rule).__name__}: a chain, a "
+            "wrapper or a tree function does not keep the settings of the parameters"
+        )
+    chosen = rule if isinstance(rule, Table) else rule.table
+    if declarations is None:
+        declarations = () if isinstance(rule, Table) else rule.declarations
+    described = describe_tree(params, declarations)
+    check_parameters(jax.tree.leaves(described), chosen)
+    return chosen, described
 
 
 def _rates_by_role(
@@ -244,32 +277,48 @@ def check_has_row(chosen: Table, role: str, where: str) -> None:
       InputError: it does not; the error contains `where`, the origin of the role.
     """
     if role not in tuple(chosen):
-        raise InputError(
-            f"rule {chosen.rule} has no row for the role {role!r} {where}; its roles are {', '.join(chosen)}: give "
-            f"rows=[lvp.parametrization.Row({role!r}, init_std=…, lr_multiplier=…, decay=…)], or correct the role"
-        )
+        raise InputError(_without_row(chosen, role, where))
 
 
-def check_width(leaf: roles.Leaf, chosen: Table) -> None:
-    """Checks that a parameter has the width of the table.
+def _without_row(chosen: Table, role: str, where: str) -> str:
+    return (
+        f"rule {chosen.rule} has no row for the role {role!r} {where}; its roles are {', '.join(chosen)}: give "
+        f"rows=[lvp.parametrization.Row({role!r}, init_std=…, lr_multiplier=…, decay=…)], or correct the role"
+    )
+
+
+def check_parameters(leaves: Sequence[roles.Leaf], chosen: Table) -> None:
+    """Checks that a table has a row for every parameter, and that the parameters have its width and vocabulary.
 
     The fan-in of embedding, position and output must be the width. The fan-in or the fan-out of a hidden matrix must be
-    the width, as in attention and MLP. Parameters without neurons, roles of your own, and the table of
-    `lvp.parametrization.uniform`, which does not depend on the width, are not checked.
+    the width, as in attention and MLP. The tokens of embedding and output must be the vocabulary, if the token axis is
+    known. Parameters without neurons, roles of your own, and the table of `lvp.parametrization.uniform`, which does not
+    depend on the sizes, are not checked.
 
     Raises:
-      InputError: another width; the error names the path.
+      InputError: a role without a row, or another size; the error names the paths.
     """
+    refuse(problem for leaf in leaves for problem in _problems(leaf, chosen))
+
+
+def _problems(leaf: roles.Leaf, chosen: Table) -> Iterator[str]:
+    if leaf.role not in tuple(chosen):
+        yield _without_row(chosen, leaf.role, f"of parameter {leaf.path!r}")
     if not leaf.fan_in or leaf.role not in roles.ROLES or chosen.rule == "uniform":
         return
+    named = f"parameter {leaf.path!r} of shape {leaf.shape} ({leaf.role})"
     fan_in, fan_out = leaf.size(leaf.fan_in), leaf.size(leaf.fan_out)
-    if fan_in == chosen.width or (leaf.role == "hidden" and fan_out == chosen.width):
-        return
-    sizes = f"fan-in {fan_in}" + (f" and fan-out {fan_out}" if leaf.role == "hidden" else "")
-    raise InputError(
-        f"parameter {leaf.path!r} of shape {leaf.shape} ({leaf.role}): {sizes}, but width is {chosen.width}; give the "
-        "model's width, correct the declaration's fan_in, or declare a role of its own with a row"
-    )
+    if fan_in != chosen.width and (leaf.role != "hidden" or fan_out != chosen.width):
+        sizes = f"fan-in {fan_in}" + (f" and fan-out {fan_out}" if leaf.role == "hidden" else "")
+        yield (
+            f"{named}: {sizes}, but width is {chosen.width}; give the model's width, correct the declaration's fan_in, "
+            "or declare a role of its own with a row"
+        )
+    elif leaf.role in ("embedding", "output") and leaf.vocab not in (None, chosen.vocab):
+        yield (
+            f"{named}: {leaf.vocab} tokens, but vocab is {chosen.vocab}; give the model's vocab, or declare the tokens "
+            "in use of a padded vocabulary, or, for a table of something else, role 'position' or a role of its own"
+        )
 
 
 def with_rows(chosen: Table, rows: Sequence[Row], declarations: Sequence[roles.Declaration]) -> Table:

@@ -91,11 +91,10 @@ def transfer(
       InputError: errors of `scale` and `parametrized`; a combination that docs/transfer.md lists as refused; a β that
         leaves [0, 1); rule "nanochat", whose hidden rate is Muon's, with one factory for all roles.
     """
-    kwargs = _rates.unwrapped_arguments(kwargs)
     tuned: dict[str, Any] = {"embedding_ratio": embedding_ratio, "init_std": init_std, "token_rows": token_rows}
     scaling = scale(base, target, rule, axes=axes, kappa=kappa, **tuned)
     chosen = with_rows(scaling.table, rows, declarations)
-    _check_own_rates(scaling, [row.role for row in rows], kwargs.get("rates") or {})
+    _check_own_rates(scaling, [row.role for row in rows], _rates.unwrapped_arguments(kwargs).get("rates") or {})
     built = parametrized(
         _factories(factory, chosen, scaling, {"b1": b1, "b2": b2, "eps": eps}),
         chosen,

@@ -147,7 +147,8 @@ def table(
         η_E = `embedding_ratio` · η_output); or the user's rule, a function (width, vocab) → {role: (init std, LR
         multiplier)} for all roles. The function's name is the rule's name. A third number in a row is its forward
         multiplier (default 1).
-      width: d ≥ 1. vocab: m ≥ 2.
+      width: d ≥ 1. vocab: m ≥ 2. The vocabulary changes "interpolated" and rules of your own that depend on it, and no
+        other rule. `optim.parametrized`, `optim.describe` and `optim.initialize` compare both with the parameters.
       frequencies: [m] token probabilities α. Only "interpolated" uses them: its κ is Σ α_i κ_i with
         κ_i = `attenuation`(α)_i. Without frequencies κ = 1, the constant of the paper's Theorem 2.
       kappa: κ in [0, 1], in place of frequencies. Only "interpolated" uses it.

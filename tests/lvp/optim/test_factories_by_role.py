@@ -16,7 +16,7 @@ from lvp.optim.parametrized import _OTHER_UNITS
 from lvp.parametrization import Row, table
 from lvp.roles import ROLES, Declaration, labels
 
-WIDTH, VOCAB = 64, 512
+WIDTH, VOCAB = 64, 64
 LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
 RATE, MUON_RATE, LAMBDA = 0.02, 0.3, 0.1
 MUON = dict.fromkeys(ROLES, optax.adamw) | {"hidden": optax.contrib.muon}
@@ -261,7 +261,7 @@ def test_muon_with_a_constant_rms_has_the_unit_of_adam(params):
 # Roles of one's own ----------------------------------------------------------------------------------
 
 ROUTED = {
-    "head": {"kernel": jnp.ones((WIDTH, 8))},
+    "head": {"kernel": jnp.ones((WIDTH, VOCAB))},
     "moe": {"router": jnp.ones((WIDTH, 4)), "lora_a": jnp.ones((WIDTH, 2)), "lora_b": jnp.ones((2, 7))},
 }
 OPEN = [
@@ -297,11 +297,11 @@ def test_a_rule_may_have_rows_for_further_roles():
     def ours(width, vocab):
         return dict.fromkeys(ROLES, (1.0, 1.0)) | {"router": (0.1, 2.0), "lora_a": (0.1, 1.0), "lora_b": (0.0, 1.0)}
 
-    tx = optim.parametrized(optax.adamw, ours, width=WIDTH, vocab=8, learning_rate=RATE, declarations=OPEN)
+    tx = optim.parametrized(optax.adamw, ours, width=WIDTH, vocab=VOCAB, learning_rate=RATE, declarations=OPEN)
     rates = {row.role: row.learning_rate for row in optim.describe(tx, ROUTED).rows}
     assert rates == pytest.approx({"output": RATE, "router": 2 * RATE, "lora_a": RATE, "lora_b": RATE})
     replaced = optim.parametrized(
-        optax.adamw, ours, width=WIDTH, vocab=8, learning_rate=RATE, declarations=OPEN, rows=ROWS[:1]
+        optax.adamw, ours, width=WIDTH, vocab=VOCAB, learning_rate=RATE, declarations=OPEN, rows=ROWS[:1]
     )
     assert replaced.settings["router"]["learning_rate"] == pytest.approx(3 * RATE)
 

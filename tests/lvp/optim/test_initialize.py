@@ -1,5 +1,7 @@
 """Parameters drawn with the stds of a rule."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,6 +98,31 @@ def test_a_model_of_another_width_is_refused():
         only = [declaration for declaration in OURS if declaration.pattern == name]
         with pytest.raises(InputError, match=f"'{name}'.*{message}"):
             optim.describe(table, {name: PARAMS[name]}, declarations=only)
+
+
+@pytest.mark.parametrize("rows", [VOCAB - 1, 2 * VOCAB])
+def test_a_model_of_another_vocabulary_is_refused(rows):
+    """By every entry point. A padded vocabulary declares its tokens in use. Other tables are no vocabulary."""
+    table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)
+    params = {"tokens": jnp.ones((rows, WIDTH)), "out": jnp.ones((WIDTH, rows))}
+    declared = [OURS[0], OURS[2]]
+
+    def calls(declared):
+        tx = optim.parametrized(optax.adamw, table, learning_rate=1e-3, declarations=declared)
+        yield lambda: optim.describe(table, params, declarations=declared)
+        yield lambda: optim.initialize(table, params, jax.random.key(0), declarations=declared)
+        yield lambda: tx.init(params)
+
+    for call in calls(declared):
+        with pytest.raises(InputError, match=f"'out'.*{rows} tokens, but vocab is {VOCAB}.*'tokens'.*tokens") as error:
+            call()
+        assert "\n" not in str(error.value)
+    if rows > VOCAB:
+        for call in calls([replace(declaration, tokens=VOCAB) for declaration in declared]):
+            call()
+    segments = {"tokens": jnp.ones((VOCAB, WIDTH)), "segments": jnp.ones((2, WIDTH))}
+    optim.describe(table, segments, declarations=[OURS[0], Declaration("segments", "position")])
+    optim.describe(parametrization.uniform(width=WIDTH, vocab=3), params, declarations=declared)  # no sizes
 
 
 def test_a_wrong_orientation_of_the_head_is_a_wrong_width():

@@ -15,7 +15,7 @@ from lvp.parametrization import table
 from lvp.roles import ROLES, Declaration, labels
 from tests.marking import all_slow_but
 
-WIDTH, VOCAB = 64, 512
+WIDTH, VOCAB = 64, 64
 TABLES = [table(rule, width=WIDTH, vocab=VOCAB) for rule in ("sp", "mup", "lvp", "interpolated")]
 LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
 RATE, LAMBDA = 0.02, 0.3
@@ -290,7 +290,7 @@ def test_extra_arguments_reach_the_factory(params, gradients):
 
 
 def test_declarations_of_a_foreign_model():
-    params = {"wte": jnp.ones((5, WIDTH)), "lm_head": jnp.ones((WIDTH, 5))}
+    params = {"wte": jnp.ones((VOCAB, WIDTH)), "lm_head": jnp.ones((WIDTH, VOCAB))}
     declarations = (Declaration("wte", "embedding"), Declaration("lm_head", "output", fan_in=(0,)))
     tx = optim.parametrized(optax.sign_sgd, LVP, learning_rate=1.0, declarations=declarations)
     updates, _ = tx.update(params, tx.init(params))
@@ -304,7 +304,7 @@ def test_declarations_of_a_foreign_model():
 
 def test_a_masked_tree_does_not_show_the_whole_model():
     """Frozen parameters: the declaration of a masked leaf is not refused."""
-    params = {"wte": jnp.ones((5, WIDTH)), "lm_head": jnp.ones((WIDTH, 5))}
+    params = {"wte": jnp.ones((VOCAB, WIDTH)), "lm_head": jnp.ones((WIDTH, VOCAB))}
     declarations = (Declaration("wte", "embedding"), Declaration("lm_head", "output", fan_in=(0,)))
     tx = optim.parametrized(optax.sign_sgd, LVP, learning_rate=1.0, declarations=declarations)
     frozen = optax.partition({"train": tx, "freeze": optax.set_to_zero()}, {"wte": "freeze", "lm_head": "train"})

@@ -356,10 +356,10 @@ def test_rates_and_decays_must_not_be_negative(factory):
 
 @pytest.mark.parametrize("factory", TURNING)
 def test_neurons_need_an_angle(factory):
-    params = {"head": {"kernel": jnp.ones((8, 3)), "bias": jnp.ones(3)}}
+    params = {"head": {"kernel": jnp.ones((WIDTH, VOCAB)), "bias": jnp.ones(VOCAB)}}
     with pytest.raises(InputError, match="weight_decay must be above 0.*'head/kernel'"):
         factory(0.1, weight_decay=0.0).init(params)
-    factory(0.1, weight_decay=0.0).init({"head": {"bias": jnp.ones(3)}})  # without neurons no angle is needed
+    factory(0.1, weight_decay=0.0).init({"head": {"bias": jnp.ones(VOCAB)}})  # without neurons no angle is needed
     with pytest.raises(InputError, match="weight_decay must be above 0"):  # by default `parametrized` has no decay
         optim.parametrized(factory, LVP, learning_rate=0.1).init(params)
 
