@@ -47,7 +47,10 @@ def _mean(leaf: roles.Leaf, squares: jax.Array) -> jax.Array:
     """The mean over the tokens in use of a coupled parameter's squared gradients; those of another parameter."""
     if leaf.vocab_axis is None or leaf.vocab is None:
         return squares
-    mean, rows = jnp.mean(squares, axis=leaf.vocab_axis), leaf.shape[leaf.vocab_axis]
+    rows = leaf.shape[leaf.vocab_axis]
+    if not rows:
+        return jnp.sum(squares, axis=leaf.vocab_axis)  # the mean of nothing is NaN
+    mean = jnp.mean(squares, axis=leaf.vocab_axis)
     return mean if leaf.vocab == rows else mean * (rows / leaf.vocab)
 
 

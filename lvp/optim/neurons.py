@@ -92,8 +92,8 @@ def norm(x: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
 
 
 def size(leaf: roles.Leaf) -> int:
-    """C: the number of weights of a neuron."""
-    return leaf.size(leaf.fan_in)
+    """C: the number of weights of a neuron; 1 in an empty matrix."""
+    return max(leaf.size(leaf.fan_in), 1)
 
 
 def per_neuron(described: Any, params: Any, make: Callable[[roles.Leaf, jax.Array], jax.Array]) -> Any:

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import optax
 
 from lvp.errors import InputError
@@ -59,18 +60,18 @@ def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> An
 
 
 def check_peak(peak: Any, name: str = "peak_learning_rate") -> None:
-    """Checks that a peak is a scalar above zero; the value of an array is not checked.
+    """Checks that a peak is a scalar above zero.
 
     Raises:
       InputError: another peak; the error names the argument.
     """
     check_constant(name, peak)
-    if isinstance(peak, numbers.Real) and peak == 0:
+    if known(peak) == 0:
         raise InputError(f"{name} must be a positive number, got {peak!r}")
 
 
 def check_constant(name: str, value: Any) -> None:
-    """Checks that a value is a scalar array (traced or not) or a finite, non-negative number.
+    """Checks that a value is a finite, non-negative scalar; the value of a traced array is not checked.
 
     Raises:
       InputError: another value; the error names the argument.
@@ -81,13 +82,13 @@ def check_constant(name: str, value: Any) -> None:
 
 
 def check_beta(name: str, value: Any) -> None:
-    """Checks the decay rate of a moving average: a number in [0, 1), or any scalar array.
+    """Checks the decay rate of a moving average: a scalar in [0, 1).
 
     Raises:
       InputError: another value; the error names the argument.
     """
     check_constant(name, value)
-    if isinstance(value, numbers.Real) and not value < 1:
+    if not (known(value) or 0) < 1:
         raise InputError(f"{name} must lie in [0, 1), got {value!r}")
 
 
@@ -97,9 +98,9 @@ def at(rate: optax.ScalarOrSchedule, count: Any) -> Any:
 
 
 def check(name: str, value: Any) -> None:
-    """Checks that a value is a schedule, a scalar array (traced or not) or a finite, non-negative number.
+    """Checks that a value is a schedule, or a finite, non-negative scalar.
 
-    Only the values of Python and NumPy numbers are checked: a jax array's value may not exist yet.
+    The values of schedules and of traced arrays are not checked.
 
     Raises:
       InputError: another value; the error names the argument.
@@ -110,8 +111,15 @@ def check(name: str, value: Any) -> None:
         raise InputError(f"{name} must be a number, a scalar array or a schedule, got {value!r}")
     if getattr(value, "shape", ()) != ():
         raise InputError(f"{name} must be a scalar, got shape {value.shape}; to try several values, use jax.vmap")
-    if isinstance(value, numbers.Real) and not (math.isfinite(value) and float(value) >= 0):
+    if (number := known(value)) is not None and not 0 <= number < math.inf:
         raise InputError(f"{name} must be finite and not negative, got {value!r}")
+
+
+def known(value: Any) -> float | None:
+    """The value of a scalar; None for a traced array, and for an array on devices of another process."""
+    if isinstance(value, jax.core.Tracer) or not getattr(value, "is_fully_addressable", True):
+        return None
+    return float(value)
 
 
 def accepts(factory: Callable, name: str) -> bool:
