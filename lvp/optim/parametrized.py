@@ -164,8 +164,7 @@ def parametrized(
     Raises:
       InputError: errors of `table` and `by_role`; shapes with a Table, or missing shapes with a rule; a declared role
         without a row; an update in another unit (see above); an unknown decay; an independent decay whose peak is
-        unknown or 0. From `init`: a declaration that decides no role; a matrix that does not have the table's width
-        or vocabulary.
+        unknown or 0. From `init`: a declaration that decides no role; a matrix of another width or vocabulary.
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
     shape: dict[str, Any] = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
