@@ -90,7 +90,9 @@ class Directory:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A temporary directory, for `put_folder`."""
-        with tempfile.TemporaryDirectory(dir=self.place("scratch").parent, prefix=".tmp-") as folder:
+        with tempfile.TemporaryDirectory(
+            dir=self.place("scratch").parent, prefix=".tmp-", ignore_cleanup_errors=True
+        ) as folder:
             yield Path(folder)
 
     def put_folder(self, name: str, folder: Path, last: str) -> None:
