@@ -176,11 +176,12 @@ def check_parts():
             run(one, parts)
     drawn = functools.partial(optim.initialize, optim.parametrized(optax.adamw, "lvp", **SHAPE, learning_rate=0.01))
     run(lambda p: drawn(p, KEY), P())
-    split = {"head": {"kernel": P(None, "x")}}  # each device has the whole width
-    with pytest.raises(InputError, match="'head/kernel' varies over the axes .'x'. of shard_map"):
+    matrix = plain["block_0"]["mlp"]["up"]["kernel"]
+    up, split = ({"block_0": {"mlp": {"up": {"kernel": x}}}} for x in (matrix, P(None, "x")))
+    with pytest.raises(InputError, match="'block_0/mlp/up/kernel' varies over the axes .'x'. of shard_map"):
         jax.eval_shape(
             jax.shard_map(lambda p: drawn(p, KEY), mesh=mesh, in_specs=(split,), out_specs=split),
-            {"head": plain["head"]},
+            up,
         )
 
 
