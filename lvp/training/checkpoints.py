@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import socket
+import threading
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +41,7 @@ _WRITER = re.compile(r"\.(?P<host>\d+)-(?P<pid>\d+)")  # in the name of an unfin
 _METADATA = "_CHECKPOINT_METADATA"  # Orbax's file, which holds our `custom_metadata`
 # Our metadata. `digests` belong to the leaves, and `digest` to the other values.
 _SHAPE: Shape = {"step": int, "configuration": str, "environments": [dict], "digests": dict, "digest": str}
+_saving = threading.Lock()  # Orbax confuses the saves of two threads: their operations share a global number
 _waits = itertools.count()  # the names of the waits, equal in all processes
 
 
@@ -163,7 +165,8 @@ def save(
     }
     metadata["digest"] = records.config_hash(metadata)
     try:
-        ocp.save(unfinished, state, overwrite=True, custom_metadata=metadata)
+        with _saving:
+            ocp.save(unfinished, state, overwrite=True, custom_metadata=metadata)
     except Exception as error:  # Orbax passes on TensorStore's messages
         if "No space left on device" not in str(error) and "quota" not in str(error):
             raise

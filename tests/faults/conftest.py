@@ -12,7 +12,6 @@ from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.training.program import PackedProgram
 from sweeps import forecast, report
-from sweeps.store import Store
 from sweeps.work import Worker
 from tests.faults.s3 import BUCKET, proxy, server  # noqa: F401  fixtures
 from tests.lvp.data.tokens.texts import some_text
@@ -99,11 +98,6 @@ def trained(monkeypatch):
 
     monkeypatch.setattr(Worker, "_train", counted)
     return runs
-
-
-def outcomes_at(place) -> dict[str, dict]:
-    """The outcomes of the intact records of a sweep in a directory or bucket."""
-    return {row["hash"]: row["outcome"] for row in Store(place).read_records()}
 
 
 @contextlib.contextmanager

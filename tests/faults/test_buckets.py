@@ -7,7 +7,7 @@ import pytest
 from lvp.files.buckets import Bucket, BucketError
 from sweeps import commands, committed
 from sweeps.store import Store
-from tests.faults.conftest import outcomes_at, refused
+from tests.faults.conftest import refused
 from tests.faults.ledger import record
 from tests.faults.s3 import KEY, SECRET
 from tests.marking import all_slow_but
@@ -18,7 +18,7 @@ def test_a_sweep_in_a_bucket(small, whole, address, trained, monkeypatch, tmp_pa
     """Its records have the bits of those in a directory. All commands work with the address alone, and no secret is
     written."""
     assert len(small(address)) == 3
-    assert outcomes_at(address) == outcomes(whole) and len(trained) == 3
+    assert outcomes(address) == outcomes(whole) and len(trained) == 3
     names = {entry.name for entry in Bucket(address).objects()}
     assert {"sweep.json", "table.csv", "figure.png"} <= names and not any("checkpoints/" in name for name in names)
     assert "3 of 3 runs have a record" in commands.status(address) and len(commands.table_of(address)) == 3
@@ -42,7 +42,7 @@ def test_a_damaged_record_is_named_and_trained_again(small, whole, address, trai
     bucket.write(f"records/{run}.jsonl", bucket.read(f"records/{run}.jsonl")[0].replace(b'"status"', b'"stetus"'))
     del trained[:]
     small(address)
-    assert trained == [run] and outcomes_at(address) == outcomes(whole)
+    assert trained == [run] and outcomes(address) == outcomes(whole)
     assert f"{address}/records/{run}.jsonl" in caplog.text and bucket.read(f"records/{run}.damaged")
 
 
@@ -83,14 +83,14 @@ def test_faults_of_the_server(small, whole, address, proxy, trained, fault):
     proxy.fault = faulty
     small(address, checkpoint_seconds=0.0)
     proxy.fault = lambda request: None
-    assert outcomes_at(address) == outcomes(whole) and len(trained) == 3
+    assert outcomes(address) == outcomes(whole) and len(trained) == 3
     Bucket(address).delete([name])
     proxy.fault, proxy.requests = faulty, []
     small(address, checkpoint_seconds=0.0)
     proxy.fault = lambda request: None
     assert any(answers)  # control: the proxy caused faults
     written = {r.name for r in proxy.requests if r.method == "PUT" and "/records/" in r.name and r.status == 200}
-    right, ours = outcomes(whole), outcomes_at(address)
+    right, ours = outcomes(whole), outcomes(address)
     lost, wrong = len(right.keys() - ours.keys()), sum(right.get(run) != ours[run] for run in ours)
     repeated = len(trained) - 4 + len([each for each in written if not each.endswith(name)])
     record(fault, 2, lost, repeated, wrong)
@@ -116,7 +116,7 @@ def test_expired_credentials(small, whole, address, proxy, trained, answer):
     assert "ExpiredToken" in message[0] and SECRET not in message[0] and KEY not in message[0]
     proxy.fault, proxy.requests = lambda request: None, []
     small(address)
-    assert outcomes_at(address) == outcomes(whole) and proxy.times("PUT", "/records/") == 2
+    assert outcomes(address) == outcomes(whole) and proxy.times("PUT", "/records/") == 2
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_credentials_that_expire_while_processes_train(command, finished, addres
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "ExpiredToken" in done.stderr, done.stderr
     proxy.fault = lambda request: None
     done = command(*words, "--out", address)
-    assert done.returncode == 0 and outcomes_at(address) == outcomes(finished[0]), done.stderr
+    assert done.returncode == 0 and outcomes(address) == outcomes(finished[0]), done.stderr
 
 
 def test_a_server_that_fails_is_an_error_of_the_machine(address, proxy):

@@ -11,7 +11,6 @@ from lvp import training
 from sweeps import commands
 from sweeps.store import Store
 from sweeps.work import Worker
-from tests.faults.conftest import outcomes_at
 from tests.faults.ledger import Watched
 from tests.faults.test_kills import RUN, SIX, six_runs  # noqa: F401  fixture
 from tests.sweeps.running import outcomes
@@ -108,7 +107,7 @@ def test_a_diverged_run_affects_no_other(small, whole, tmp_path, trained, monkey
 
     monkeypatch.setattr(training, "chunks", diverging)
     small(out)
-    ours, right = outcomes_at(out), outcomes(whole)
+    ours, right = outcomes(out), outcomes(whole)
     (diverged,) = (run for run in right if ours[run] != right[run])
     assert ours[diverged]["status"] == "diverged" and ours[diverged]["diverged_step"] < 8
     assert commands.status(out).splitlines()[2].split()[-5:] == ["3", "2", "1", "0", "0"]

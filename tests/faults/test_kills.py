@@ -11,7 +11,6 @@ import pytest
 
 from sweeps.store import Store
 from tests.faults.clusters import kill_all
-from tests.faults.conftest import outcomes_at
 from tests.faults.kill_points import Killed
 from tests.faults.ledger import Watched
 from tests.sweeps.running import outcomes
@@ -149,7 +148,7 @@ def test_a_sweep_that_moves_between_directory_and_bucket_continues(
     for name in all_names(one):
         other.write(name, one.read(name))
     small(places[ended])
-    assert outcomes_at(places[ended]) == outcomes(whole)
+    assert outcomes(places[ended]) == outcomes(whole)
     resumed = [row["provenance"]["resumed_at_step"] for row in Store(places[ended]).read_records()]
     assert sorted(map(bool, resumed)) == [False, False, True]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lvp.training import records
 from sweeps.__main__ import main
+from sweeps.store import Store
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ("--executor", "local", "--threads", "1")
@@ -107,6 +107,6 @@ def finished(command, shared, tmp_path_factory):
     return out, subprocess.CompletedProcess((), returncode, stdout, stderr)
 
 
-def outcomes(out: Path) -> dict[str, dict]:
-    """The outcomes of a sweep's runs by hash."""
-    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
+def outcomes(place) -> dict[str, dict]:
+    """The outcomes of the intact records of a sweep in a directory or bucket, by hash."""
+    return {row["hash"]: row["outcome"] for row in Store(place).read_records()}
