@@ -265,8 +265,8 @@ def _same(draft: Sweep, store: Store) -> Sweep | None:
             raise InputError(f"--out {store} holds other files ({min(names)}); name an empty or new directory")
     elif found.hash != draft.hash:
         raise InputError(
-            f"{store} holds another sweep: {found.experiment}, preset {found.tier}, hash {found.hash} (this one is "
-            f"{draft.hash}); name another --out, or continue it with `{resume_command(store)}`"
+            f"{store} holds another sweep: {found.experiment}, preset {found.tier} ({found.difference(draft)}); name "
+            f"another --out, or continue it with `{resume_command(store)}`"
         )
     return found
 

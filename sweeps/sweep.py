@@ -83,6 +83,16 @@ class Sweep:
         """The hash of the experiment, its configuration, the fingerprints of its data and the user's file."""
         return identity(self.experiment, self.config, self.datasets, self.source)
 
+    def difference(self, other: "Sweep") -> str:
+        """The first part in which this sweep and another with another hash differ."""
+        if self.experiment != other.experiment:
+            return f"experiment {self.experiment}, not {other.experiment}"
+        for name in sorted(self.config | other.config):
+            ours, others = self.config.get(name), other.config.get(name)
+            if ours != others:
+                return f"{name}={json.dumps(ours)}, not {json.dumps(others)}"
+        return "its experiment file differs" if self.source != other.source else "its data differ"
+
     @property
     def corpus(self) -> str:
         """The name of the corpus."""

@@ -31,6 +31,7 @@ def without_packages(tmp_path, monkeypatch):
         assert subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True).returncode == 1
 
 
+@pytest.mark.slow
 def test_all_parts_run_on_a_cpu_without_the_packages(without_packages, tmp_path):
     (tmp_path / "text").write_text(some_text(8000))
     words = [sys.executable, "-m", "tests.benchmarks.accelerator", "--small", "--out", tmp_path / "out"]

@@ -38,6 +38,7 @@ def test_interrupted_and_resumed_gives_the_same_bits(small, interrupted, tmp_pat
     assert not list(out.glob("checkpoints/*/*"))  # they go when their run has a record
 
 
+@pytest.mark.slow
 def test_another_pack_size_gives_the_same_losses(small, tmp_path):
     """Three runs in packs of two: the second pack repeats its run."""
     small.run(tmp_path / "one")
@@ -49,6 +50,7 @@ def test_another_pack_size_gives_the_same_losses(small, tmp_path):
         assert all(np.abs(one[other] - expected).max() > 0.01 for other in one if other != run)  # runs differ by more
 
 
+@pytest.mark.slow
 def test_a_diverged_run_does_not_change_its_pack(small, tmp_path):
     """The packs of two sweeps differ in one run, which diverges in one of them."""
     small.run(tmp_path / "sound", rates="0.01,0.1,0.03", pack=3)

@@ -111,7 +111,7 @@ def test_a_changed_file_draws_on_request_and_starts_another_sweep(tmp_path, caps
     inline(path, out)
     path.write_text(path.read_text().replace("sum {", "total {"))
     one_line(lambda: sweeps.resume(out, experiment=path), str(path), "changed since the sweep", "new sweep")
-    one_line(lambda: inline(path, out), "holds another sweep: squares")
+    one_line(lambda: inline(path, out), "holds another sweep: squares", "(its experiment file differs)")
     commands.figure(out, path)
     assert "total 5" in capsys.readouterr().out
     path.write_text(path.read_text().replace('name="squares"', 'name="cubes"'))

@@ -126,6 +126,7 @@ def test_only_frozen_biases_are_constant_and_only_in_the_first_phase(program, da
         assert not np.array_equal(*gains)  # gains are not biases
 
 
+@pytest.mark.slow
 def test_few_images_end_with_the_first_phase(program, data):
     """Other images change nothing in the first phase (3 steps) and change the training afterwards."""
     few = dataclasses.replace(PLAIN, first_images=8)
