@@ -122,7 +122,8 @@ def _attempt(name: str, function: Callable[[], Any], errors: list[str]) -> Any:
     try:
         return function()
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        where = ([f for f in frames if "site-packages" not in f.filename] or frames)[-1]  # not inside of a library
         place = "" if isinstance(error, InputError) else f" ({where.filename}:{where.lineno})"
         message = " ".join(f"{type(error).__name__}: {error}".split())
         errors.append(f"no {name}: {message}{place}")
