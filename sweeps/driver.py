@@ -374,8 +374,8 @@ class _Session:
             self.say("all runs have records: nothing to train")
         try:
             table = self._draw()
-        except RuntimeError as error:
-            if not failures:
+        except (RuntimeError, OSError) as error:
+            if not failures:  # the failed runs are reported
                 raise
             self.say(str(error))
         if failures:
@@ -472,6 +472,7 @@ class _Session:
     def _repack(self, executor: Executor) -> None:
         """Uses another packing for this session."""
         packing = self._packing(executor, self.experiment.cells(self.config))
+        packing["workers"] = self.sweep.packing["workers"]  # no bit depends on their number
         if packing != self.sweep.packing and not self.options.allow_other_version:
             raise InputError(
                 f"{self.store} keeps its packing, on which bits depend: omit --pack, --threads and --mesh, or give "

@@ -72,7 +72,8 @@ def test_a_killed_part_of_a_cluster_only_delays_a_sweep(six_runs, command, clust
 
 
 def test_a_killed_head_ends_the_driver_with_one_line(six_runs, command, cluster, tmp_path):  # noqa: F811
-    """While the driver trains, connects, or starts its workers. The same command continues the sweep."""
+    """While the driver trains, connects, or starts its workers. Ray may end the process with its own message. The same
+    command continues the sweep."""
     watched = Watched(out := tmp_path / "out")
     for seconds in (None, 3, 10):
         process = start(command, cluster, out)
@@ -83,7 +84,7 @@ def test_a_killed_head_ends_the_driver_with_one_line(six_runs, command, cluster,
         watched.look()
         cluster.nodes[-1].kill()
         _, stderr = process.communicate(timeout=200)
-        assert process.returncode in (1, 2) and len(without_ray(stderr)) == 1, stderr
+        assert process.returncode in (1, 2) and stderr and len(without_ray(stderr)) <= 1, stderr
         assert "Traceback" not in stderr
         cluster.start_head()
     process = start(command, cluster, out)
@@ -125,8 +126,8 @@ def test_a_machine_without_memory_is_named_and_loses_no_run(finished, command, m
 def test_killed_nodes_leave_no_processes(cluster):
     """Control for the tests above: all processes of a killed node have ended, its workers included."""
     node = cluster.add()
-    processes = node.found("")
-    assert len(processes) > 2
+    while len(processes := node.found("")) <= 2:
+        time.sleep(0.1)
     node.kill()
     _, alive = psutil.wait_procs(processes, timeout=20)
     assert not alive

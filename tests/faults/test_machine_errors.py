@@ -283,7 +283,7 @@ def sweep_within(limit, home, executor):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", ["-n 8", "-n 12", "-n 20", "-u 3", "-u 12", "-v 1200000"])
+@pytest.mark.parametrize("limit", ["-n 8", "-n 12", "-u 3", "-u 12", "-v 1200000"])
 def test_a_limit_of_the_shell_gives_one_line(limit, finished, cache):
     with tempfile.TemporaryDirectory() as folder:  # which another user can reach, unlike pytest's
         home = Path(folder)
@@ -292,6 +292,7 @@ def test_a_limit_of_the_shell_gives_one_line(limit, finished, cache):
             for path in (home, *home.rglob("*")):
                 os.chown(path, USER, USER)
         code, stderr = sweep_within(limit, home, "local")
+        stderr = re.sub(r"^<jemalloc>: .*\n", "", stderr, flags=re.MULTILINE)  # a library's own message
         assert code in (1, 2) and stderr.startswith("sweeps: ") and stderr.count("\n") == 1, stderr
         watched = Watched(home / "out")
         watched.look()

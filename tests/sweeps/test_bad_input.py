@@ -80,7 +80,10 @@ def test_a_dry_run_has_the_errors_of_a_run(command_here, corpus, tmp_path, monke
 def test_a_directory_with_another_sweep_or_other_files_is_not_changed(finished, command_here, tmp_path):
     out, _ = finished
     before = (out / "sweep.json").read_bytes()
-    says = r"another sweep: width_vocab, preset smoke \(steps=40, not 41\)", f"name another --out.*`python -m sweeps resume {out}`"
+    says = (
+        r"another sweep: width_vocab, preset smoke \(steps=40, not 41\)",
+        f"name another --out.*`python -m sweeps resume {out}`",
+    )
     refused(command_here(*RUN, "--out", out, steps="41"), *says)
     assert (out / "sweep.json").read_bytes() == before
     (tmp_path / "mine").write_text("not a sweep")
