@@ -90,6 +90,7 @@ class _Reporter(tune.Callback, tune.Stopper):
     def __init__(self, packs: Sequence[Pack], report: Callable[[Progress], None]):
         self.packs, self.report, self.full = packs, report, False
         self.ended: set[int] = set()
+        self.died: dict[str, set[int]] = {}  # trial → its packs, if its actors died too often
 
     def __getstate__(self) -> dict:
         return {}  # Tune pickles the object for its restore, which is not used
@@ -106,6 +107,10 @@ class _Reporter(tune.Callback, tune.Stopper):
             self.ended.add(number)
             self.full = self.full or result.get("full", False)
         self.report(Progress(self.packs[number], result["step"], ended, result.get("error")))
+
+    def on_trial_error(self, iteration: int, trials: list, trial: Any, **_: Any) -> None:
+        # A result has no `config` if the trial died before it reported anything.
+        self.died[trial.trial_id] = {number for number, _ in trial.config["trial"]}
 
 
 class RayTune:
@@ -176,7 +181,7 @@ class RayTune:
         """Reports the packs whose actors died too often. Packs that neither ended nor failed were interrupted."""
         for result in results:
             if result.error:
-                for number in {number for number, _ in (result.config or {}).get("trial", ())} - reporter.ended:
+                for number in reporter.died.get(Path(result.path).name, set()) - reporter.ended:
                     reporter.ended.add(number)
                     report(Progress(reporter.packs[number], done=True, error=_in_one_line(result.error)))
         if len(reporter.ended) < len(reporter.packs) and not reporter.full and not results.errors:
