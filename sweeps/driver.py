@@ -17,20 +17,17 @@ from typing import Any
 import experiments
 from experiments.common import user_experiments
 from experiments.common.experiment import CellLanes, Experiment
-from lvp.data.text import corpora
 from lvp.errors import InputError, unknown
 from lvp.files import cache_dir
-from lvp.files.buckets import files as bucket_files
 from lvp.files.buckets import is_address, split
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import mesh_sizes, named_sizes
-from lvp.training import records
+from lvp.training import records, task_for
 from sweeps import fingerprint, forecast, trackers
 from sweeps.executors import Executor, Inline, Local
 from sweeps.progress import News
 from sweeps.store import Store
 from sweeps.sweep import Setting, Sweep, check_data, described, prepared, settings, with_follow_ups
-from sweeps.tasks import task_for
 from sweeps.work import Job, Pack
 
 EXECUTORS = ("ray", "local", "inline")
@@ -276,18 +273,9 @@ def _printer(quiet: bool) -> Callable[..., None]:
 
 
 def _check_corpus(cells: Sequence[CellLanes]) -> None:
-    """Raises the InputError of a corpus in files or in a bucket that is missing or empty.
-
-    Trains no tokenizer and downloads nothing.
-    """
-    for spec, cell in {c.cell.data.corpus: c.cell for c in cells if c.cell.data is not None}.items():
-        kind, _, path = spec.partition(":")
-        if is_address(path) and kind in ("text", "tokens"):
-            bucket_files(path)
-        elif path and kind in ("text", "wikitext2"):
-            corpora.source(spec, cache=cache_dir() / "data")
-        elif path and kind != "tfds" or kind not in ("python-docs", "wikitext2", "tfds", "zipf", "digits", "cifar10"):
-            task_for(cell).prepare(cache_dir() / "data")
+    """Raises the InputError of a corpus in files or in a bucket that is missing or empty."""
+    for cell in {c.cell.data.corpus: c.cell for c in cells if c.cell.data is not None}.values():
+        task_for(cell).check_data(cache_dir() / "data")
 
 
 def _forecast(

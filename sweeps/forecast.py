@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.common.experiment import Calculation, CellLanes
 from lvp.errors import InputError
-from sweeps.tasks import task_for
+from lvp.training import task_for
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}  # seconds
 ACCELERATOR_FLOPS = 2.0e13  # model FLOP/s of an accelerator on small float32 models; assumed

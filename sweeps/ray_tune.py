@@ -27,10 +27,9 @@ from experiments.common.experiment import CellLanes
 from lvp import roles, training
 from lvp.errors import InputError, unknown
 from lvp.parallel.hardware import cores
-from lvp.training import checkpoints, records
+from lvp.training import checkpoints, records, task_for
 from sweeps.executors import DEATHS, ROOT, Machines, Progress, debugging
 from sweeps.sweep import prepared, settings
-from sweeps.tasks import task_for
 from sweeps.work import Job, Pack, Worker, described, is_full
 
 SLICE = 2.0  # seconds between two results of a trial

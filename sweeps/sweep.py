@@ -11,10 +11,9 @@ from lvp.errors import InputError
 from lvp.files import cache_dir
 from lvp.files.schema import Shape, fits
 from lvp.parallel import sharding
-from lvp.training import Cell, ImageCell, ImageLane, Lane, records
+from lvp.training import AnyCell, records, task_for
 from sweeps import fingerprint, trackers
 from sweeps.store import Directory, Store
-from sweeps.tasks import task_for
 
 NAME = "sweep.json"
 FORMAT = 3
@@ -28,7 +27,7 @@ _SHAPE: Shape = {
     "environment": fingerprint.SHAPE,
     "settings": [{"label": str, "steps": int, "flops": float, "runs": [str]}],
 }
-Run = Lane | ImageLane | Mapping[str, Any]  # what differs between the runs of a setting
+Run = Any  # a lane of the cell's kind, or a mapping: what differs between the runs of a setting
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Setting:
     """What the runs of one compiled program share, with its data and its runs."""
 
     label: str
-    cell: Cell | ImageCell | Calculation
+    cell: AnyCell | Calculation
     dataset: Any  # of the cell's task; None without data
     runs: dict[str, Run]  # by hash, in the experiment's order
 

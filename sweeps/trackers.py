@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 
 from lvp.cli.parser import need
 from lvp.errors import printable, unknown
-from lvp.training import records
-from lvp.training.images import steps_of_parts
+from lvp.training import records, steps_of_parts
 
 LARGEST = (2 - 2**-23) * 2.0**127  # largest finite float32, which TensorBoard stores
 Config = Mapping[str, float | bool | str]  # by dotted names

@@ -27,12 +27,11 @@ from lvp.errors import InputError
 from lvp.files import FULL, cache_dir, explained
 from lvp.parallel import sharding
 from lvp.parallel.hardware import accelerator, peak_memory
-from lvp.training import records
+from lvp.training import records, task_for
 from lvp.training.outcome import Outcome
 from sweeps import fingerprint, trackers
 from sweeps.store import Store
 from sweeps.sweep import Run, Setting, Sweep, check_data, prepared, settings
-from sweeps.tasks import task_for
 
 log = logging.getLogger(__name__)
 RESERVED = "status"  # key of an outcome that the engine sets

@@ -1,11 +1,13 @@
 """An experiment: a name, its configuration at every tier, its cells, its figure and its claims."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from lvp.training import Cell, DataConfig, ImageCell, ImageLane, Lane
+from lvp.data import Dataset
+from lvp.training import AnyCell, DataConfig, Lane, Task, tasks
 
 if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse nothing
     from experiments.common.adaptive_comparison import RateCurves
@@ -23,13 +25,57 @@ class Calculation:
     num_params = 0
     tokens_per_lane = 0
 
+    def task(self) -> "CalculationTask":
+        return CalculationTask(self)
+
+
+class CalculationTask(Task):
+    """The task of a cell that the experiment's `calculate` computes. Its data are tokens or None."""
+
+    dataset_class = Dataset
+    cell: Calculation
+
+    @property
+    def trained(self) -> bool:
+        return False
+
+    def prepare(self, cache: Path) -> Dataset | None:
+        if self.cell.data is None:
+            return None
+        return tasks.prepare_tokens(self.cell.data, self.cell.vocab, cache)
+
+    def check_data(self, cache: Path) -> None:
+        if self.cell.data is not None:
+            tasks.check_corpus(self.cell.data.corpus, cache, self.prepare)
+
+    def fingerprints(self, dataset: Dataset) -> dict[str, str | None]:
+        return tasks.token_fingerprints(dataset)
+
+    def check_lanes(self, lanes: Iterable[Any]) -> None:
+        """Accepts any lane."""
+
+    def steps(self, dataset: Any, epochs: float) -> NoReturn:
+        raise TypeError("a calculation is not trained")
+
+    def load(self, dataset: Any, mesh: Any = None) -> Callable[[Any], Any]:
+        raise TypeError("a calculation is not trained")
+
+    def program(self, lanes: int = 1, mesh: Any = None) -> NoReturn:
+        raise TypeError("a calculation is not trained")
+
+    def data_shapes(self) -> NoReturn:
+        raise TypeError("a calculation is not trained")
+
+    def check_mesh(self, sizes: Mapping[str, int]) -> None:
+        """Accepts any mesh: a calculation does not use it."""
+
 
 class CellLanes(NamedTuple):
     """A cell and the lanes to run in it."""
 
     label: str  # names the cell in progress bars and tables
-    cell: Cell | ImageCell | Calculation
-    lanes: Sequence[Lane | ImageLane | Mapping[str, Any]]  # mappings, as JSON, for a calculation
+    cell: AnyCell | Calculation
+    lanes: Sequence[Any]  # of the cell's kind; mappings, as JSON, for a calculation
     epochs: float | None = None  # passes through the data; the cell's steps are a guess until the data is counted
 
 

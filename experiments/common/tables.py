@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lvp.analysis import tuned
-from lvp.models.configs import DecoderConfig
-from lvp.training import Cell, ImageLane, Lane
+from lvp.training import Cell, Lane
 from lvp.training.records import flatten
 
 EMBEDDING_RATE = "lane.learning_rates.embedding"
@@ -59,7 +58,7 @@ def with_optimizer(table, cell: Cell):
     return table[chosen]
 
 
-def with_fields(table, prefix: str, configured: DecoderConfig | ImageLane, names: Sequence[str]):
+def with_fields(table, prefix: str, configured: Any, names: Sequence[str]):
     """The rows of a table that have the values of the dataclass `configured` in the fields `names`.
 
     Records leave out some fields at their defaults. A missing value therefore means the default.

@@ -9,9 +9,10 @@ import numpy as np
 from experiments.common.checks import check_count, check_names, check_points, check_seeds, sorted_values
 from experiments.common.experiment import Calculation, CellLanes
 from experiments.large_updates import scale_invariance
+from experiments.large_updates.resnet import ResNetConfig
+from experiments.large_updates.training import ImageCell, ImageDataConfig, ImageLane
 from lvp.errors import InputError
-from lvp.models.resnet import ResNetConfig
-from lvp.training import ImageCell, ImageDataConfig, ImageLane, OptimizerConfig, check_positive
+from lvp.training import OptimizerConfig, check_positive
 
 
 class FirstPhaseArm(NamedTuple):
@@ -42,7 +43,7 @@ class Config:
     It does not state the batch (128 is usual), how long biases are frozen, or on how few images the first phase trains.
     """
 
-    corpus: str = "cifar10"  # as in `lvp.data.load_images`
+    corpus: str = "cifar10"  # as in `images.load_images`
     image: int = 32  # pixels of a side
     image_channels: int = 3  # 1 for grey, 3 for colour
     classes: int = 10  # of the images

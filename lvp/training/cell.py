@@ -6,7 +6,7 @@ scales, warm-up, chosen options of the optimizer, seed.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
@@ -151,10 +151,15 @@ class DataConfig:
         return SOURCES[self.order]
 
 
-class Sizes:
-    """Checks and derived numbers of cells of any kind."""
+class AnyCell:
+    """The base of cells of any kind: checks and derived numbers.
+
+    A cell of your own is a frozen dataclass that derives from it. It defines what raises NotImplementedError here, as
+    `Cell` does, and returns its `lvp.training.Task` from `task`.
+    """
 
     model: Any
+    data: Any
     batch: int
     steps: int
     final_fraction: float
@@ -165,6 +170,20 @@ class Sizes:
 
     @property
     def tokens_per_step(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def flops_per_lane(self) -> float:
+        raise NotImplementedError
+
+    def check(self, lane: Any) -> None:
+        raise NotImplementedError
+
+    def example_lane(self) -> Any:
+        raise NotImplementedError
+
+    def task(self) -> Any:
+        """The task that trains the cell. `lvp.training.task_for` knows that of a `Cell`."""
         raise NotImplementedError
 
     def check_steps(self) -> None:
@@ -195,7 +214,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Cell(Sizes):
+class Cell(AnyCell):
     """The part of a run that is compiled.
 
     Raises:
@@ -362,6 +381,11 @@ class Lane:
             "warmup_steps": np.int32(self.warmup_steps),
             "options": {name: np.float32(x) for name, x in self.options.items()},
         }
+
+
+def steps_of_parts(parts: Sequence[float], steps: int) -> tuple[int, ...]:
+    """The steps, from 0, at the ends of these fractions of the steps, without duplicates."""
+    return tuple(sorted({max(0, round(part * steps) - 1) for part in parts}))
 
 
 def traced_table(table: Table, lane: Mapping[str, Any]) -> Table:

@@ -31,7 +31,7 @@ def chunks(
     Args:
       program: the cell's program.
       lanes: as many lanes as the program takes.
-      data: `lvp.training.TrainingData`, `lvp.training.StreamedTokens` or `lvp.training.ImageData`.
+      data: such as `lvp.training.TrainingData` or `lvp.training.StreamedTokens`.
       state: the pack's state at `step`, from a checkpoint; None starts at step 0.
       chunk_seconds: approximate time of one dispatch; 0 dispatches step by step. The result does not depend on it.
 

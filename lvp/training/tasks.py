@@ -10,15 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
-import jax
 from jax.sharding import Mesh
 
 from lvp import data
-from lvp.errors import InputError
+from lvp.data.text import corpora
 from lvp.files import cache_dir, storage
+from lvp.files.buckets import files as bucket_files
+from lvp.files.buckets import is_address
 from lvp.training.batches import Feed
-from lvp.training.cell import Cell, DataConfig, Lane
-from lvp.training.images import ImageCell, ImageData, ImageLane, ImageProgram, check_images, image_shapes
+from lvp.training.cell import AnyCell, Cell, DataConfig, Lane
 from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, data_shapes, lane_feeds
 from lvp.training.loop import run
 from lvp.training.outcome import Outcome
@@ -47,6 +47,10 @@ class Task(ABC):
     @abstractmethod
     def prepare(self, cache: Path) -> Any:
         """The cell's dataset on disk, made under `cache` if missing. Raises InputError if it does not fit the cell."""
+
+    def check_data(self, cache: Path) -> None:
+        """Raises the InputError of data in files or in a bucket that are missing or empty, without a download."""
+        self.prepare(cache)
 
     @abstractmethod
     def fingerprints(self, dataset: Any) -> dict[str, str | None]:
@@ -97,6 +101,9 @@ class LanguageTask(Task):
         check_lengths(self.cell, dataset.num_tokens, dataset.num_valid_tokens)
         return dataset
 
+    def check_data(self, cache: Path) -> None:
+        check_corpus(self.cell.data.corpus, cache, self.prepare)
+
     def fingerprints(self, dataset: data.Dataset) -> dict[str, str | None]:
         return token_fingerprints(dataset)
 
@@ -124,53 +131,16 @@ class LanguageTask(Task):
         return asdict(outcome) | bits_per_byte(dataset, outcome) | perplexities(dataset, outcome)
 
 
-class ImageTask(Task):
-    """A residual network trained on labelled images."""
-
-    dataset_class = data.Images
-    cell: ImageCell
-
-    def prepare(self, cache: Path) -> data.Images:
-        images = data.load_images(self.cell.data.corpus, cache=cache)
-        train_shape, test_shape = (images.num_train, *images.shape), (images.num_test, *images.shape)
-        check_images(self.cell, train_shape, test_shape, images.classes)
-        return images
-
-    def fingerprints(self, dataset: data.Images) -> dict[str, str | None]:
-        return {"images": dataset.fingerprint}
-
-    def steps(self, dataset: data.Images, epochs: float) -> float:
-        return epochs * (dataset.num_train // self.cell.batch)  # an epoch drops an incomplete batch
-
-    def load(self, dataset: data.Images, mesh: Mesh | None = None) -> Callable[[ImageLane], Feed]:
-        train_files, test_files = (
-            (dataset.train_images, dataset.train_labels),
-            (dataset.test_images, dataset.test_labels),
-        )
-        train_arrays, test_arrays = ([storage.load_npy(path) for path in files] for files in (train_files, test_files))
-        shared = jax.device_put(ImageData.from_arrays(self.cell, train_arrays, test_arrays, dataset.mean, dataset.std))
-        return lambda lane: shared
-
-    def program(self, lanes: int = 1, mesh: Mesh | None = None) -> ImageProgram:
-        return ImageProgram(self.cell, lanes)
-
-    def data_shapes(self) -> ImageData:
-        return image_shapes(self.cell)
-
-    def check_mesh(self, sizes: Mapping[str, int]) -> None:
-        raise InputError(f"mesh={dict(sizes)}: an image cell is trained on one device; omit the mesh")
+def task_for(cell: Any) -> Task:
+    """The task of a cell: `LanguageTask` of a `Cell`, and what the method `task` returns of a cell of another type."""
+    return LanguageTask(cell) if isinstance(cell, Cell) else cell.task()
 
 
-def task_for(cell: Cell | ImageCell) -> Task:
-    """The task that trains a cell."""
-    return ImageTask(cell) if isinstance(cell, ImageCell) else LanguageTask(cell)
-
-
-def train(cell: Cell | ImageCell, lane: Lane | ImageLane, *, cache: Path | None = None) -> dict[str, Any]:
+def train(cell: AnyCell, lane: Any, *, cache: Path | None = None) -> dict[str, Any]:
     """Trains one lane of a cell on this process's default device and returns its outcome.
 
     Args:
-      cell: its `data.corpus` names the corpus (`lvp.data.load`, `lvp.data.load_images`).
+      cell: its `data.corpus` names the corpus (`lvp.data.load`).
       lane: the lane's rates, init scales and seed.
       cache: directory of prepared data; None is the folder `data` of `lvp.files.cache_dir()`, which sweeps use too.
 
@@ -201,6 +171,20 @@ def prepare_tokens(config: DataConfig, vocab: int | None, cache: Path) -> data.D
         cache=cache,
         scored_spec=config.scored,
     )
+
+
+def check_corpus(spec: str, cache: Path, prepare: Callable[[Path], Any]) -> None:
+    """Raises the InputError of a corpus in files or in a bucket that is missing or empty.
+
+    Trains no tokenizer and downloads nothing. `prepare` checks a corpus of another kind, or of an unknown one.
+    """
+    kind, _, path = spec.partition(":")
+    if is_address(path) and kind in ("text", "tokens"):
+        bucket_files(path)
+    elif path and kind in ("text", "wikitext2"):
+        corpora.source(spec, cache=cache)
+    elif path and kind != "tfds" or kind not in ("python-docs", "wikitext2", "tfds", "zipf"):
+        prepare(cache)
 
 
 def token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:

@@ -30,7 +30,7 @@ def sample(steps: int) -> list[tuple]:
     """(cell, learning rates, path of tokens) of the lanes that plain Tune trains, from the last cell to the first."""
     from experiments import configured, width_vocab
     from lvp.files import cache_dir
-    from sweeps.tasks import task_for
+    from lvp.training import task_for
 
     trials = []
     for _, cell, lanes, _ in width_vocab.config.cells(configured("width_vocab", "laptop", {"steps": steps})):

@@ -26,7 +26,7 @@ IMPORTS = {
     "from lvp.cli import main; main.parser()": {"numpy"},
 }
 ONLY: dict[str, str | tuple[str, ...]] = {
-    "flax": "lvp/models",
+    "flax": ("lvp/models", "experiments/large_updates/resnet.py"),
     "obstore": "lvp/files/buckets.py",
     "orbax": "lvp/training/checkpoints.py",
     "ray": ("sweeps/ray_tune.py", "sweeps/encoding.py"),

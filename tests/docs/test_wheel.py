@@ -22,8 +22,8 @@ OF_LAB = {
 }
 # Modules that need the lab: models, their training, and builders of TensorFlow Datasets.
 LAB = re.compile(
-    r"lvp\.(models\.(attention|decoder|layers|resnet)|training(\..*)?"
-    r"|plan|cli\.train|coordinates\.decoder|data\.((images\.cifar10|text\.wikitext2)_builder|tokens\.tokenization))"
+    r"lvp\.(models\.(attention|decoder|layers)|training(\..*)?"
+    r"|plan|cli\.train|coordinates\.decoder|data\.(text\.wikitext2_builder|tokens\.tokenization))"
 )
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import experiments
+from experiments.large_updates.images import load_images
 from lvp import data
 from lvp.data.text import corpora
 from lvp.data.tokens import files as token_files
 from lvp.data.tokens import tokenization
 from lvp.errors import InputError
 from lvp.files import storage
-from lvp.training import records
+from lvp.training import records, task_for
 from sweeps import commands, driver, forecast
 from sweeps.store import Store
 from sweeps.sweep import Sweep
-from sweeps.tasks import task_for
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
 from tests.lvp.data.tokens.texts import some_text
@@ -104,13 +104,13 @@ def test_texts(count, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["~nobody/x", "a\0b", "x" * 5000, "\ud800", "a\nb", "/dev/null/x", "/proc/self/mem"])
-@pytest.mark.parametrize("kind", ["text", "wikitext2", "tokens", "images", "cifar10", "scored"])
+@pytest.mark.parametrize("kind", ["text", "wikitext2", "tokens", "cifar10", "scored"])
 def test_unusable_paths(path, kind, tmp_path):
     everything = {"vocab": 300, "slice_bytes": None, "valid_bytes": None, "cache": tmp_path}
     outcome = result_or_one_line(
         lambda: (
-            data.load_images(f"{kind}:{path}", cache=tmp_path)
-            if kind in ("images", "cifar10")
+            load_images(f"{kind}:{path}", cache=tmp_path)
+            if kind == "cifar10"
             else data.prepare("python-docs", **everything, scored_spec=f"text:{path}")
             if kind == "scored"
             else data.prepare(f"{kind}:{path}", **everything)

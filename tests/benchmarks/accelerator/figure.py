@@ -32,7 +32,7 @@ def prepare(sizes: Sizes, corpus: str) -> None:
     """Trains the tokenizers of the sweep and encodes its text into the cache."""
     import experiments
     from lvp.files import cache_dir
-    from sweeps.tasks import task_for
+    from lvp.training import task_for
 
     values = dict(word.split("=") for word in sizes.figure)
     experiment = experiments.load(EXPERIMENT)

@@ -7,7 +7,7 @@ import pytest
 
 from experiments import large_updates
 from experiments.large_updates import scale_invariance
-from lvp.models.resnet import ResNetConfig
+from experiments.large_updates.resnet import ResNetConfig
 from lvp.training import records
 
 SMALL = ResNetConfig(classes=3, image=(8, 8, 1), depth=8, channels=2)

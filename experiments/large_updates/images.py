@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lvp.data.images import cifar10, digits, folders
+from experiments.large_updates import cifar10, digits
 from lvp.errors import InputError
 from lvp.files import storage
 
@@ -28,7 +28,7 @@ class Images:
     num_test: int  # number of test images
     shape: tuple[int, int, int]  # (height, width, channels), square
     classes: int  # number of classes
-    mean: tuple[float, ...]  # per channel, of pixels from 0 to 1, for `lvp.data.images.batches.normalise`
+    mean: tuple[float, ...]  # per channel, of pixels from 0 to 1, for `batches.normalise`
     std: tuple[float, ...]  # per channel, of pixels from 0 to 1
     fingerprint: str  # sha256 (hex) over the four arrays; equal for equal images of any origin
     spec: str  # canonical specification (absolute paths)
@@ -65,38 +65,25 @@ def _cifar10(argument: str | None) -> _Source:
     moments = (cifar10.MEAN, cifar10.STD)
     if argument is None:
         return _Source("cifar10", cifar10.source(None), cifar10.read_released, cifar10.CLASSES, moments)
-    path = _path("cifar10", argument)
+    if not argument:
+        raise InputError("the images cifar10: need a directory; write cifar10:DIR")
+    path = storage.user_path(argument)
     files = cifar10.split_files(path)
     return _Source(
         f"cifar10:{path}", cifar10.source(files), lambda cache: cifar10.read(files), cifar10.CLASSES, moments
     )
 
 
-def _folders(argument: str | None) -> _Source:
-    path = _path("images", argument or "")
-    files = folders.split_files(path)
-    key = folders.source(files)
-    return _Source(f"images:{path}", key, lambda cache: folders.read(files), len(files["train"]), None)
-
-
-def _path(kind: str, argument: str) -> Path:
-    if not argument:
-        raise InputError(f"the images {kind}: need a directory; write {kind}:DIR")
-    return storage.user_path(argument)
-
-
-_SOURCES: dict[str, Callable[[str | None], _Source]] = {"digits": _digits, "cifar10": _cifar10, "images": _folders}
-_FORMS = "digits, cifar10[:DIR], images:DIR"
+_SOURCES: dict[str, Callable[[str | None], _Source]] = {"digits": _digits, "cifar10": _cifar10}
+_FORMS = "digits, cifar10[:DIR]"
 
 
 def load_images(spec: str, *, cache: Path) -> Images:
-    """Loads the images that spec names: digits, cifar10[:DIR] or images:DIR.
+    """Loads the images that spec names: digits or cifar10[:DIR].
 
-    "digits" is a small set of handwritten digits (lvp.data.images.digits). "cifar10" is downloaded and prepared by a
-    TFDS builder; "cifar10:DIR" reads the official binary version from a directory (lvp.data.images.cifar10). The `mean`
-    and `std` of both are those of Kosson, Messmer & Jaggi 2024, appendix A. "images:DIR" has a folder of PNG or JPEG
-    files per class in DIR/train and DIR/test (lvp.data.images.folders). The `mean` and `std` of "digits" and
-    "images:DIR" are computed from the training images.
+    "digits" is a small set of handwritten digits (`digits`). Its `mean` and `std` are those of its training images.
+    "cifar10" downloads the official binary version; "cifar10:DIR" reads it from a directory (`cifar10`). Its `mean` and
+    `std` are those of Kosson, Messmer & Jaggi 2024, appendix A.
 
     The arrays are kept under `cache` and made by one process at a time. A second call reads and verifies them without
     decoding. Raises InputError, in one line, for an unknown name, for missing, truncated or wrong files, for a failed

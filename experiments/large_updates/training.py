@@ -1,36 +1,41 @@
 """A residual network trained on images, with large first updates (Kosson, Messmer & Jaggi 2024, appendix A)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
+from experiments.large_updates import batches
+from experiments.large_updates.images import Images, load_images
+from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
 from lvp import measures
-from lvp.data.images import batches
 from lvp.errors import InputError
+from lvp.files import storage
 from lvp.models.configs import OMITTED
-from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
 from lvp.parametrization import uniform
-from lvp.training.batches import ALL_STEPS
-from lvp.training.cell import OptimizerConfig, Sizes, check_positive
+from lvp.training.batches import ALL_STEPS, Feed
+from lvp.training.cell import AnyCell, OptimizerConfig, check_positive, steps_of_parts
 from lvp.training.program import PackedProgram
+from lvp.training.tasks import Task
 
 
 @dataclass(frozen=True)
 class ImageDataConfig:
     """The images of a cell and their augmentation."""
 
-    corpus: str  # as in `lvp.data.load_images`
+    corpus: str  # as in `experiments.large_updates.images.load_images`
     pad: int = 4  # black pixels added on every side before a random crop
     flip: bool = True  # random horizontal flips
 
 
 @dataclass(frozen=True)
-class ImageCell(Sizes):
+class ImageCell(AnyCell):
     """The part of a run that is compiled.
 
     An epoch is a permutation of the training images, without the last incomplete batch. The rate falls as a cosine from
@@ -60,6 +65,9 @@ class ImageCell(Sizes):
     def check(self, lane: "ImageLane") -> None:
         """Accepts every lane."""
 
+    def task(self) -> "ImageTask":
+        return ImageTask(self)
+
     def example_lane(self) -> "ImageLane":
         return ImageLane(1.0, 1.0, False, False, 0.0, 0)
 
@@ -76,11 +84,6 @@ class ImageCell(Sizes):
     def flops_per_lane(self) -> float:
         """Model FLOPs of one lane's training, without evaluation."""
         return self.tokens_per_lane * self.model.flops_per_image()
-
-
-def steps_of_parts(parts: Sequence[float], steps: int) -> tuple[int, ...]:
-    """The steps, from 0, at the ends of these fractions of the steps, without duplicates."""
-    return tuple(sorted({max(0, round(part * steps) - 1) for part in parts}))
 
 
 @dataclass(frozen=True)
@@ -273,3 +276,44 @@ def _random_directions(gradient, key):
     parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
     scaled = [x * (jnp.linalg.norm(g) / jnp.linalg.norm(x)) for x, g in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(structure, [x.reshape(g.shape) for x, g in zip(scaled, leaves, strict=True)])
+
+
+class ImageTask(Task):
+    """A residual network trained on labelled images."""
+
+    dataset_class = Images
+    cell: ImageCell
+
+    def prepare(self, cache: Path) -> Images:
+        images = load_images(self.cell.data.corpus, cache=cache)
+        train_shape, test_shape = (images.num_train, *images.shape), (images.num_test, *images.shape)
+        check_images(self.cell, train_shape, test_shape, images.classes)
+        return images
+
+    def check_data(self, cache: Path) -> None:
+        if self.cell.data.corpus != "cifar10":  # which is downloaded
+            self.prepare(cache)
+
+    def fingerprints(self, dataset: Images) -> dict[str, str | None]:
+        return {"images": dataset.fingerprint}
+
+    def steps(self, dataset: Images, epochs: float) -> float:
+        return epochs * (dataset.num_train // self.cell.batch)  # an epoch drops an incomplete batch
+
+    def load(self, dataset: Images, mesh: Mesh | None = None) -> Callable[[ImageLane], Feed]:
+        train_files, test_files = (
+            (dataset.train_images, dataset.train_labels),
+            (dataset.test_images, dataset.test_labels),
+        )
+        train_arrays, test_arrays = ([storage.load_npy(path) for path in files] for files in (train_files, test_files))
+        shared = jax.device_put(ImageData.from_arrays(self.cell, train_arrays, test_arrays, dataset.mean, dataset.std))
+        return lambda lane: shared
+
+    def program(self, lanes: int = 1, mesh: Mesh | None = None) -> ImageProgram:
+        return ImageProgram(self.cell, lanes)
+
+    def data_shapes(self) -> ImageData:
+        return image_shapes(self.cell)
+
+    def check_mesh(self, sizes: Mapping[str, int]) -> None:
+        raise InputError(f"mesh={dict(sizes)}: an image cell is trained on one device; omit the mesh")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lvp.data.images.batches import augment, epoch_batch, normalise
+from experiments.large_updates.batches import augment, epoch_batch, normalise
 from lvp.errors import InputError
 
 KEY = jax.random.key(7)

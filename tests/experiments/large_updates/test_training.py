@@ -9,11 +9,12 @@ import numpy as np
 import optax
 import pytest
 
+from experiments.large_updates import batches
+from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
+from experiments.large_updates.training import ImageCell, ImageData, ImageDataConfig, ImageLane, ImageProgram
 from lvp import optim, training
-from lvp.data.images import batches
 from lvp.errors import InputError
-from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from lvp.training import ImageCell, ImageData, ImageDataConfig, ImageLane, ImageProgram, OptimizerConfig
+from lvp.training import OptimizerConfig
 
 CELL = ImageCell(
     ResNetConfig(classes=3, image=(8, 8, 1), depth=8, channels=4),

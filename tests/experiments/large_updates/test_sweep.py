@@ -1,7 +1,6 @@
 """Sweeps of images: records with accuracies and fingerprints, resume, errors."""
 
 import pytest
-from PIL import Image
 
 from lvp.training import records
 from sweeps import commands, committed
@@ -34,15 +33,16 @@ def test_images_make_records_and_resume(command, cache, monkeypatch, tmp_path):
     assert '"spec": "digits"' in published and str(cache) not in published
 
 
-@pytest.mark.parametrize("sizes, says", [([(16, 16), (16, 12)], "1.png"), ([(8, 8), (8, 8)], "(8, 8, 1)")])
-def test_images_of_the_wrong_shape_give_a_one_line_error(sizes, says, command_here, tmp_path):
-    for part in ("train", "test"):
-        for name in ("one", "two"):
-            (tmp_path / "images" / part / name).mkdir(parents=True)
-            for i, size in enumerate(sizes):
-                Image.new("L", size, 100 * i).save(tmp_path / "images" / part / name / f"{i}.png")
-    words = ("--corpus", f"images:{tmp_path / 'images'}", "--set", "classes=2", "--out", tmp_path / "out")
-    done = command_here(*RUN, *words)
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (("--set", "image=8"), "model.image must be (16, 16, 1) for the training images, got (8, 8, 1)"),
+        (("--corpus", "cifar10:missing"), "no CIFAR-10 at"),
+        (("--corpus", "wikitext2"), "unknown images 'wikitext2'"),
+    ],
+)
+def test_images_that_do_not_fit_give_a_one_line_error(words, says, command_here, tmp_path):
+    done = command_here(*RUN, *words, "--out", tmp_path / "out")
     assert done.returncode == 2 and not done.stdout.startswith("Traceback")
     (line,) = done.stderr.strip().splitlines()
     assert says in line and not (tmp_path / "out").exists()

@@ -47,7 +47,7 @@ def augment(images_BHWC: jax.Array, key: jax.Array, pad: int, *, flip: bool) -> 
 def normalise(images: jax.Array, mean: Sequence[float], std: Sequence[float]) -> jax.Array:
     """(x / 255 − mean) / std per channel: uint8 [..., C] → float32 [..., C].
 
-    mean, std: [C], of pixels as numbers from 0 to 1, as in `lvp.data.Images`. Raises InputError for another number of
+    mean, std: [C], of pixels as numbers from 0 to 1, as in `images.Images`. Raises InputError for another number of
     channels or for images that are not uint8.
     """
     channels = images.shape[-1]

@@ -1,1 +1,0 @@
-"""Image datasets, their files and their batches."""
