@@ -26,8 +26,9 @@ import lvp
 from experiments.common.experiment import CellLanes
 from lvp import roles, training
 from lvp.errors import InputError, unknown
+from lvp.files import checkpoints
 from lvp.parallel.hardware import cores
-from lvp.training import checkpoints, records, task_for
+from lvp.training import records, task_for
 from sweeps.executors import DEATHS, ROOT, Machines, Progress, debugging
 from sweeps.sweep import prepared, settings
 from sweeps.work import Job, Pack, Worker, described, is_full
@@ -295,12 +296,12 @@ class Training(tune.Trainable):
         return {"step": self.at, "train_loss": float(losses.mean()), "done": False}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        checkpoints.save(Path(checkpoint_dir), self.at, training.unstack(self.state, 0, 1), self._hash())
+        checkpoints.save_step(Path(checkpoint_dir), self.at, training.unstack(self.state, 0, 1), self._hash())
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        latest = checkpoints.latest([Path(checkpoint)], self.program.lane_shapes(), [self._hash()])
+        latest = checkpoints.latest(Path(checkpoint), self.program.lane_shapes(), self._hash())
         if latest is not None:
-            self._begin(latest[0], self.program.stack(latest[1]))
+            self._begin(*latest[:2])
 
     def _hash(self) -> str:
         return records.config_hash(self.of_sweep.config(self.run))

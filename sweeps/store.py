@@ -30,15 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from lvp.errors import InputError
-from lvp.files import ABSENT, listed, sync_directory, write_whole
+from lvp.files import ABSENT, checkpoints, listed, sync_directory, write_whole
 from lvp.files.buckets import Bucket, is_address, refusals
 from lvp.files.schema import fits
-from lvp.training import checkpoints, records
+from lvp.training import records
 
 log = logging.getLogger(__name__)
 ABANDONED = 3600.0  # seconds after which the unfinished save of a killed process is removed
-METADATA = "_CHECKPOINT_METADATA"  # a checkpoint's file with the digests; it is uploaded last
-KEEP = checkpoints.KEEP  # steps kept of an unfinished run
 REQUESTS = 16  # to a bucket at the same time
 
 
@@ -264,18 +262,17 @@ class Store:
     # Checkpoints
 
     def save(self, run: str, step: int, state: Any, environments: list[dict]) -> None:
-        """Stores a run's state at a step, and removes all but the last `KEEP` steps up to it."""
+        """Stores a run's state at a step, and removes all but the last two steps up to it."""
         with self.objects.scratch() as folder:
-            checkpoints.save(folder, step, state, run, environments)
-            (saved,) = (path for path in folder.iterdir() if path.name == _step_name(step))
-            self.objects.put_folder(f"checkpoints/{run}/{saved.name}", saved, METADATA)
-        for earlier in [s for s in self.steps(run) if s <= step][:-KEEP]:
-            self.objects.delete(f"checkpoints/{run}/{_step_name(earlier)}")
+            saved = folder / checkpoints.name_of(step)
+            checkpoints.save(saved, step, state, run, environments)
+            self.objects.put_folder(f"checkpoints/{run}/{saved.name}", saved, checkpoints.METADATA)
+        for earlier in [s for s in self.steps(run) if s <= step][: -checkpoints.KEEP]:
+            self.objects.delete(f"checkpoints/{run}/{checkpoints.name_of(earlier)}")
 
     def steps(self, run: str) -> list[int]:
         """The saved steps of a run, ascending; incomplete ones are among them."""
-        names = self.objects.names(f"checkpoints/{run}")
-        return sorted(int(name[5:]) for name in names if name[:5] == "step_" and name[5:].isdecimal())
+        return checkpoints.numbers(self.objects.names(f"checkpoints/{run}"))
 
     def latest(self, runs: list[str], shapes: Any) -> tuple[int, list[Any], list[dict]] | None:
         """(step, states, environments) of the last step that all runs hold intact; None without one.
@@ -298,14 +295,14 @@ class Store:
     def _drop_steps(self, runs: Iterable[str], after: int) -> None:
         for run in runs:
             for step in (s for s in self.steps(run) if s > after):
-                self.objects.delete(f"checkpoints/{run}/{_step_name(step)}")
+                self.objects.delete(f"checkpoints/{run}/{checkpoints.name_of(step)}")
 
     def _load(self, run: str, step: int, shapes: Any) -> tuple[Any, list[dict]]:
-        name = f"checkpoints/{run}/{_step_name(step)}"
+        name = f"checkpoints/{run}/{checkpoints.name_of(step)}"
         try:
             with self.objects.folder(name) as path:
                 try:
-                    return checkpoints.load(path.parent, step, shapes, run)
+                    return checkpoints.load(path, step, shapes, run)
                 except checkpoints.Damaged as error:  # names the store and not a downloaded copy
                     raise checkpoints.Damaged(str(error).replace(str(path), f"{self}/{name}")) from error
         except InputError as error:  # another worker of the run has removed the step
@@ -333,10 +330,6 @@ class Store:
                     if fits(entry := json.loads(content), {"reason": str}):
                         reasons[run] = entry["reason"]
         return reasons
-
-
-def _step_name(step: int) -> str:
-    return f"step_{step:09d}"
 
 
 def _checked(content: bytes, run: str) -> dict:

@@ -26,12 +26,12 @@ from lvp.cli.cells import cell_of, decoder_of
 from lvp.cli.parser import parsed
 from lvp.data.text import corpora
 from lvp.errors import InputError
-from lvp.files import cache_dir, write_whole
+from lvp.files import cache_dir, checkpoints, write_whole
 from lvp.models.configs import forward_multipliers
 from lvp.parallel import sharding
 from lvp.parallel.processes import gathered
 from lvp.parametrization import table
-from lvp.training import Cell, Lane, check_positive, checkpoints, records
+from lvp.training import Cell, Lane, check_positive, records
 from lvp.training.outcome import Outcome
 
 PROGRESS_SECONDS = 10.0  # least time between two lines of progress
@@ -159,8 +159,8 @@ class _Run:
         self.program.compile(feed.feed(0)[1])
         checkpoints.wait_for_all()  # compilation takes longer on some machines
         state = None
-        if found := checkpoints.latest([self.folder], self.program.lane_shapes(), [self.key]):
-            self.first_step, (state,), _ = found
+        if found := checkpoints.latest(self.folder, self.program.lane_shapes(), self.key):
+            self.first_step, state, _ = found
             _say(f"continues from step {self.first_step:,}")
         self.step = self._printed_step = self.first_step
         began = self._saved = self._printed = time.perf_counter()
@@ -174,7 +174,7 @@ class _Run:
             self._on_chunk(step, state)
             # A signal reaches the processes at different times, and all of them must stop at the same step.
             if step < self.program.cell.steps and gathered([asked()]).any():
-                checkpoints.save(self.folder, step, state, self.key)
+                checkpoints.save_step(self.folder, step, state, self.key)
                 return None
 
     def _on_chunk(self, step: int, state: Any) -> None:
@@ -186,7 +186,7 @@ class _Run:
             self._printed, self._printed_step = now, step
         # Clocks differ, and all processes must save together: process 0 decides.
         if gathered([last or now - self._saved >= self.checkpoint_seconds])[0, 0]:
-            checkpoints.save(self.folder, step, state, self.key)
+            checkpoints.save_step(self.folder, step, state, self.key)
             self._saved = time.perf_counter()
 
     def provenance(self, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ def gathered(values: ArrayLike) -> np.ndarray:
     """The values of all processes, uint32 [processes, k], from the values [k] of each.
 
     All processes must call it. On CPUs it fails in a process that begins it 30 s before another
-    (`lvp.training.checkpoints.wait_for_all`).
+    (`lvp.files.checkpoints.wait_for_all`).
     """
     return np.asarray(multihost_utils.process_allgather(np.asarray(values, np.uint32)))
 

@@ -28,7 +28,7 @@ IMPORTS = {
 ONLY: dict[str, str | tuple[str, ...]] = {
     "flax": ("lvp/models", "experiments/large_updates/resnet.py"),
     "obstore": "lvp/files/buckets.py",
-    "orbax": "lvp/training/checkpoints.py",
+    "orbax": "lvp/files/checkpoints.py",
     "ray": ("sweeps/ray_tune.py", "sweeps/encoding.py"),
     "tensorboardX": "sweeps/trackers.py",
     "wandb": "sweeps/trackers.py",

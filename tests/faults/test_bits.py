@@ -7,8 +7,7 @@ import random
 import pytest
 
 from lvp.errors import InputError
-from lvp.files import digests
-from lvp.training import checkpoints
+from lvp.files import checkpoints, digests
 from sweeps.store import Store
 from tests.faults.conftest import refused
 from tests.faults.kill_points import Killed
@@ -86,7 +85,7 @@ def test_a_step_with_damaged_metadata_is_passed_over(tmp_path, caplog):
     store = Store(tmp_path)
     for step in (1, 2):
         store.save(CONFIGURATION, step, STATE, [])
-    path = tmp_path / "checkpoints" / CONFIGURATION / "step_000000002" / checkpoints._METADATA
+    path = tmp_path / "checkpoints" / CONFIGURATION / "step_000000002" / checkpoints.METADATA
     whole = path.read_bytes()
     for key in (b'"digests"', b'"configuration"', b'"custom_metadata"'):
         path.write_bytes(whole.replace(key, key.replace(b"i", b"h").replace(b"c", b"b")))

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from lvp.data.text import python_docs
-from lvp.files import explained, machine_error, storage, write_whole
-from lvp.training import checkpoints
+from lvp.files import checkpoints, explained, machine_error, storage, write_whole
 from sweeps import commands, committed
 from sweeps.store import Store
 from sweeps.sweep import Sweep
@@ -49,7 +48,7 @@ def make_entry(folder):
 
 def make_checkpoint(folder):
     Store(folder).save(CONFIGURATION, 1, STATE, [])
-    return folder / "checkpoints" / CONFIGURATION / "step_000000001" / checkpoints._METADATA
+    return folder / "checkpoints" / CONFIGURATION / "step_000000001" / checkpoints.METADATA
 
 
 CALLS = {

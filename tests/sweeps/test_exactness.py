@@ -4,7 +4,8 @@ the same losses within a tolerance."""
 import numpy as np
 import pytest
 
-from lvp.training import checkpoints, records
+from lvp.files import checkpoints
+from lvp.training import records
 from tests.sweeps.running import LOCAL, outcomes
 
 RUN = ("run", "width_vocab", "--preset", "smoke")

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from lvp.training import checkpoints, records
+from lvp.files import checkpoints
+from lvp.training import records
 from tests.sweeps.running import ROOT, outcomes
 
 RUN = ("run", "width_vocab", "--preset", "smoke")

@@ -18,13 +18,14 @@ import numpy as np
 import optax
 
 from lvp import training
+from lvp.files import checkpoints
 from lvp.losses import compiling_for, dense_next_token_loss, next_token_loss
 from lvp.models.attention import causal_attention, fused_attention
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from lvp.parametrization import table
 from lvp.products import product
-from lvp.training import Cell, DataConfig, OptimizerConfig, checkpoints
+from lvp.training import Cell, DataConfig, OptimizerConfig
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes
 from tests.benchmarks.programs import data_of, lanes
@@ -174,11 +175,11 @@ def resumed_curves(program: Any, own: list, data: Any) -> np.ndarray:
     """The losses of one lane that is stopped half-way, saved as a checkpoint, loaded and continued."""
     step, state = next(x for x in training.chunks(program, own, data, chunk_seconds=0) if x[0] > STEPS // 2)
     with tempfile.TemporaryDirectory() as folder:
-        checkpoints.save(Path(folder), step, training.unstack(state, 0, 1), "half")
-        latest = checkpoints.latest([Path(folder)], program.lane_shapes(), ["half"])
+        checkpoints.save_step(Path(folder), step, training.unstack(state, 0, 1), "half")
+        latest = checkpoints.latest(Path(folder), program.lane_shapes(), "half")
     if latest is None:
         raise AssertionError("the checkpoint cannot be loaded") from None
-    step, (state,), _ = latest
+    step, state, _ = latest
     return curves(program, own, data, step=step, state=state)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from lvp.cli import main, train
-from lvp.training import checkpoints, records
+from lvp.files import checkpoints
+from lvp.training import records
 
 ROOT = Path(__file__).parents[3]
 STEPS = 40  # at most eight in a chunk

@@ -50,14 +50,14 @@ def first_half(mesh, folder: Path) -> dict:
     """Trains half of the steps and saves."""
     for step, state in training.chunks(program(mesh), [LANE], feed(mesh), chunk_seconds=0):
         if step == HALF:
-            checkpoints.save(folder / "lane", step, state, "a")
+            checkpoints.save_step(folder / "lane", step, state, "a")
             return {"stopped": step}
     return {}
 
 
 def second_half(mesh, folder: Path) -> dict:
     """Resumes from the saved step. The length of chunks depends on each process' clock."""
-    step, (state,), _ = checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"])
+    step, state, _ = checkpoints.latest(folder / "lane", program(mesh).lane_shapes(), "a")
     kernel = state["params"]["head"]["kernel"]
     assert not kernel.is_fully_addressable and kernel.addressable_shards[0].data.shape == (8, 40)
     return {"from": step, "losses": train(mesh, state=state, step=step, chunk_seconds=0.001)}
@@ -72,11 +72,11 @@ def damaged(mesh, folder: Path) -> dict:
     if jax.process_index() == 0:
         flip_a_byte(folder / "lane")
     processes.gathered([1])
-    return {"usable": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"]) is not None}
+    return {"usable": checkpoints.latest(folder / "lane", program(mesh).lane_shapes(), "a") is not None}
 
 
 def another_configuration(mesh, folder: Path) -> dict:
-    return {"usable": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["b"]) is not None}
+    return {"usable": checkpoints.latest(folder / "lane", program(mesh).lane_shapes(), "b") is not None}
 
 
 def late(mesh, folder: Path) -> dict:
@@ -156,7 +156,7 @@ def test_two_processes_train_save_and_resume(tmp_path):
     alone = np.array(train(None))
     first = run(tmp_path, whole, first_half)
     # One process reads the checkpoint of two.
-    step, (state,), _ = checkpoints.latest([tmp_path / "lane"], program(None).lane_shapes(), ["a"])
+    step, state, _ = checkpoints.latest(tmp_path / "lane", program(None).lane_shapes(), "a")
     assert step == HALF
     np.testing.assert_allclose(train(None, state=state, step=step), alone, atol=TOLERANCE)
     second = run(tmp_path, second_half, another_configuration, damaged)

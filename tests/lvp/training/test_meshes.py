@@ -18,10 +18,11 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lvp import losses, plan, roles, training
+from lvp.files import checkpoints
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import sharding
 from lvp.products import product
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, checkpoints
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 
 ROOT = Path(__file__).parents[3]
 FACTORISATIONS = [(d, f, 8 // d // f) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if 8 % (d * f) == 0]
@@ -134,12 +135,12 @@ def check_another_mesh():
 
         def keep(step, state):
             if step == STEPS // 2:
-                checkpoints.save(folder, step, state, "a")
+                checkpoints.save_step(folder, step, state, "a")
 
         train(Program(CELL, mesh=mesh_of((2, 2, 2))), on_chunk=keep, chunk_seconds=0)
         for sizes in ((1, 8, 1), None):
             program = Program(CELL, mesh=mesh_of(sizes) if sizes else None)
-            step, (state,) = checkpoints.latest([folder], program.lane_shapes(), ["a"])
+            step, state, _ = checkpoints.latest(folder, program.lane_shapes(), "a")
             assert step == STEPS // 2
             off = np.abs(train(program, state=state, step=step) - alone()).max()
             assert off < TOLERANCE, (sizes, off)
