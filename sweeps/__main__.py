@@ -1,5 +1,6 @@
 """python -m sweeps run | resume | status | figure | track | report | tokenize | publish"""
 
+import argparse
 import importlib.util
 import os
 import signal
@@ -45,6 +46,11 @@ def _add_options(parser):
         "--checkpoint-seconds", type=float, default=30.0, help="minimum time between checkpoints (default: 30)"
     )
     parser.add_argument("--mesh", help="train each run on all devices of a machine, such as fsdp=8")
+    parser.add_argument(
+        "--keep-weights",
+        action=argparse.BooleanOptionalAction,
+        help="keep the parameters of finished runs in weights/ (default: as the experiment says; pretrain_1b does)",
+    )
     parser.add_argument("--track", metavar="TOOL", help="show runs while they train: tensorboard, wandb or mlflow")
     parser.add_argument(
         "--allow-other-version",

@@ -45,6 +45,7 @@ class Options:
     mesh: str | None = None  # sizes such as "fsdp=8": each run is trained on all devices of a machine
     allow_other_version: bool = False  # whether the environment may differ from that of the sweep's beginning
     track: str | None = None  # a key of `sweeps.trackers.TRACKERS`
+    keep_weights: bool | None = None  # whether finished runs keep their parameters; None: as the experiment says
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
@@ -71,7 +72,8 @@ class Options:
         words = [] if self.executor == "ray" else ["--executor", self.executor]
         words += ["--ray-address", self.ray_address] if self.ray_address else []
         words += ["--allow-other-version"] if self.allow_other_version else []
-        return words + (["--track", self.track] if self.track else [])
+        keeps = {None: [], True: ["--keep-weights"], False: ["--no-keep-weights"]}[self.keep_weights]
+        return words + keeps + (["--track", self.track] if self.track else [])
 
 
 def run(
@@ -481,6 +483,7 @@ class _Session:
     def _execute(self, executor: Executor, found: Sequence[Setting], missing: set[str]) -> dict[str, str]:
         packing = self.sweep.packing
         cpu, mesh = packing["platform"] == "cpu", packing.get("mesh")
+        chosen = self.options.keep_weights
         text = Path(self.source.path).read_bytes().decode(errors="surrogateescape") if self.source else ""
         job = Job(
             place=str(self.store),
@@ -490,6 +493,7 @@ class _Session:
             checkpoint_seconds=self.options.checkpoint_seconds,
             allow_other_version=self.options.allow_other_version,
             track=self.options.track,
+            keep_weights=self.experiment.keep_weights if chosen is None else chosen,
         )
         if self.options.track is not None:  # before the workers: two processes must not make MLflow's experiment
             self.sweep.tracker(self.options.track, self.store).close()

@@ -6,6 +6,7 @@
     records/RUN.jsonl        the record of a finished run, named by the hash of its configuration; created once
     records/RUN.damaged      a record that does not match its digest; its run is trained again
     checkpoints/RUN/STEP/    the last two saved steps of an unfinished run; a step without its metadata is incomplete
+    weights/RUN/             the parameters of a finished run, if the sweep keeps them (`lvp.models.load`)
     failed/RUN.json          why a run failed; it does not count once the run has a record
     table.csv, figure.*, claims.md
                              made from the records
@@ -263,12 +264,19 @@ class Store:
 
     def save(self, run: str, step: int, state: Any, environments: list[dict]) -> None:
         """Stores a run's state at a step, and removes all but the last two steps up to it."""
-        with self.objects.scratch() as folder:
-            saved = folder / checkpoints.name_of(step)
-            checkpoints.save(saved, step, state, run, environments)
-            self.objects.put_folder(f"checkpoints/{run}/{saved.name}", saved, checkpoints.METADATA)
+        self._put(f"checkpoints/{run}/{checkpoints.name_of(step)}", step, state, run, environments)
         for earlier in [s for s in self.steps(run) if s <= step][: -checkpoints.KEEP]:
             self.objects.delete(f"checkpoints/{run}/{checkpoints.name_of(earlier)}")
+
+    def _put(self, name: str, *arguments: Any, **more: Any) -> None:
+        """Stores a checkpoint with the arguments of `checkpoints.save`."""
+        with self.objects.scratch() as folder:
+            checkpoints.save(folder / "saved", *arguments, **more)
+            self.objects.put_folder(name, folder / "saved", checkpoints.METADATA)
+
+    def add_weights(self, run: str, step: int, params: Any, config: Mapping[str, Any]) -> None:
+        """Stores the parameters of a finished run with its configuration. Parameters that exist stay."""
+        self._put(f"weights/{run}", step, {"params": params}, run, config=config)
 
     def steps(self, run: str) -> list[int]:
         """The saved steps of a run, ascending; incomplete ones are among them."""

@@ -48,6 +48,7 @@ class Job:
     checkpoint_seconds: float = 30.0  # least time between two checkpoints of a pack
     allow_other_version: bool = False  # whether the environment may differ from that of earlier steps and runs
     track: str | None = None  # a key of `trackers.TRACKERS`
+    keep_weights: bool = False  # whether finished runs keep their parameters
 
     def variables(self) -> dict[str, str]:
         """Environment variables that must be set before the worker's process starts."""
@@ -229,8 +230,11 @@ class Worker:
             setting.cell, self.mesh, pack.size, step - first, seconds
         )
         provenance |= {"resumed_at_step": first, "setup_seconds": round(setup, 3)}
-        for run, outcome in zip(hashes, outcomes, strict=False):
+        for i, (run, outcome) in enumerate(zip(hashes, outcomes, strict=False)):
             _check_whole(run, outcome)
+            if self.job.keep_weights and outcome.status == "finished":  # a run with a record is not trained again
+                params = _of_run(program, state["params"], i)
+                self.store.add_weights(run, step, params, setting.config(setting.runs[run]))
             self._record(setting, run, task_for(setting.cell).outcome(setting.dataset, outcome), provenance)
         self.store.drop_checkpoints(hashes)
 
@@ -248,8 +252,7 @@ class Worker:
 
     def _save(self, program: Any, hashes: Sequence[str], step: int, state: Any, environments: list[dict]) -> None:
         for i, run in enumerate(hashes):
-            own = state if program.mesh is not None else training.unstack(state, i, program.lanes)
-            self.store.save(run, step, own, environments)
+            self.store.save(run, step, _of_run(program, state, i), environments)
 
     def _log(self, program: Any, hashes: Sequence[str], step: int, state: Any) -> None:
         """Gives the losses up to `step` to the tracking tool."""
@@ -295,6 +298,11 @@ class Worker:
                 "ended": round(time.time()),  # Unix time
             }
         )
+
+
+def _of_run(program: Any, state: Any, index: int) -> Any:
+    """The state of one run of a pack."""
+    return state if program.mesh is not None else training.unstack(state, index, program.lanes)
 
 
 def _check_whole(run: str, outcome: Outcome) -> None:

@@ -116,6 +116,7 @@ class Experiment:
     rate_curves: Callable[..., Sequence["RateCurves"]] | None = None
     blocks: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
     calculate: Callable[..., Mapping[str, Any]] | None = None
+    keep_weights: bool = False  # whether a sweep keeps the parameters of finished runs without being asked
     paper: str = ""  # the paper whose results the figure reproduces, for the gallery
     answers: Sequence[str] = ()  # the reproduced figures, tables and theorems of the paper
     undrawn: Mapping[str, str] = field(default_factory=dict)  # other figure → why no committed result shows it

@@ -27,6 +27,7 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
+    keep_weights=True,
     paper=claims.PAPER_A,
     answers=("figure 4", "figure 5"),
 )

@@ -3,7 +3,7 @@
 Files, on a file system that all processes share:
 
     OUT/run.json      the configuration of the run and its hash, written before the first step
-    OUT/checkpoints/  the last steps; the last step of a finished run holds the trained parameters
+    OUT/checkpoints/  the last steps; `lvp.models.load(OUT)` reads the parameters of a finished run
     OUT/record.jsonl  the record of the finished run (`lvp.training.records`)
 """
 
@@ -61,7 +61,7 @@ def train(arguments: argparse.Namespace) -> None:
             _say(f"{out}: finished; the record is {out / 'record.jsonl'}")
             return
         mesh = sharding.make_mesh(sizes)
-        run = _Run(task.program(mesh=mesh), lane, out / "checkpoints", key, arguments.checkpoint_seconds)
+        run = _Run(task.program(mesh=mesh), lane, out / "checkpoints", config, arguments.checkpoint_seconds)
         outcome = run.train(task.load(dataset, mesh)(lane), asked)
     if outcome is None:
         _say(f"{out}: stopped at step {run.step:,} of {cell.steps:,}; the same command continues")
@@ -150,8 +150,9 @@ def _claimed(out: Path, config: Mapping[str, Any]) -> str:
 class _Run:
     """The training of one lane, with checkpoints and lines of progress. `step` counts the trained steps."""
 
-    def __init__(self, program: Any, lane: Lane, folder: Path, key: str, checkpoint_seconds: float):
-        self.program, self.lane, self.folder, self.key = program, lane, folder, key
+    def __init__(self, program: Any, lane: Lane, folder: Path, config: Mapping[str, Any], checkpoint_seconds: float):
+        self.program, self.lane, self.folder, self.config = program, lane, folder, config
+        self.key = records.config_hash(config)
         self.checkpoint_seconds, self.step, self.first_step, self.seconds = checkpoint_seconds, 0, 0, 0.0
 
     def train(self, feed: Any, asked: Callable[[], bool]) -> Outcome | None:
@@ -174,7 +175,7 @@ class _Run:
             self._on_chunk(step, state)
             # A signal reaches the processes at different times, and all of them must stop at the same step.
             if step < self.program.cell.steps and gathered([asked()]).any():
-                checkpoints.save_step(self.folder, step, state, self.key)
+                self._save(step, state)
                 return None
 
     def _on_chunk(self, step: int, state: Any) -> None:
@@ -186,8 +187,11 @@ class _Run:
             self._printed, self._printed_step = now, step
         # Clocks differ, and all processes must save together: process 0 decides.
         if gathered([last or now - self._saved >= self.checkpoint_seconds])[0, 0]:
-            checkpoints.save_step(self.folder, step, state, self.key)
+            self._save(step, state)
             self._saved = time.perf_counter()
+
+    def _save(self, step: int, state: Any) -> None:
+        checkpoints.save_step(self.folder, step, state, self.key, config=self.config)
 
     def provenance(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The provenance of the record: software, devices, and the time since the last start."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lvp import models
 from lvp.cli import main, train
+from lvp.errors import InputError
 from lvp.files import checkpoints
 from lvp.training import records
 
@@ -46,12 +49,16 @@ def test_a_run_trains_once_and_keeps_its_parameters(words, tmp_path, capsys):
     assert f"step {STEPS} of {STEPS}" in capsys.readouterr().out
     losses = outcome(out)["curve_losses"]
     assert outcome(out)["status"] == "finished" and losses[0] - losses[-1] > 0.2
-    assert checkpoints.steps(out / "checkpoints")[-1] == STEPS
+    model, params = models.load(out)
+    assert model.config.width == MODEL["width"] and model.apply(params, np.zeros((1, 8), np.int32)).shape == (1, 8, 16)
     before = (out / "record.jsonl").read_bytes()
     assert main.main([*words, "--out", str(out)]) == 0
     assert "finished" in capsys.readouterr().out and (out / "record.jsonl").read_bytes() == before
     assert main.main([*words, "--seed", "1", "--out", str(out)]) == 2
     assert "run.json has another configuration" in capsys.readouterr().err
+    shutil.rmtree(out / "checkpoints" / checkpoints.name_of(STEPS))
+    with pytest.raises(InputError, match=rf"the run has \d+ of {STEPS} steps; continue it"):
+        models.load(out)
 
 
 def test_the_rule_gives_rates_and_forward_multipliers(words, tmp_path):
