@@ -1,4 +1,4 @@
-"""python -m lvp recommend | table | coordinates | plan | train | tokenize"""
+"""python -m lvp recommend | table | coordinates | plan | train | tokenize | convert"""
 
 import argparse
 import contextlib
@@ -69,6 +69,13 @@ def _train(arguments: argparse.Namespace) -> None:
     train.train(arguments)
 
 
+def _convert(arguments: argparse.Namespace) -> None:
+    need("convert", "flax", "orbax", "safetensors", extra="lab,convert")
+    from lvp.models.export import export
+
+    print(f"{arguments.out}: {export(arguments.place, arguments.out)} for transformers, without a tokenizer")
+
+
 def parser() -> Parser:
     top = Parser(prog="lvp", description="Learning rates by role and shape, and the cost of training runs.")
     subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
@@ -80,6 +87,11 @@ def parser() -> Parser:
     command.add_argument("--batch", type=int, default=BATCH, help=f"rows per step (default: {BATCH})")
     _add_train(subparsers)
     add_tokenize(subparsers, tokenize)
+    text = "write the weights of a finished run as a model of Hugging Face transformers"
+    command = add_command(subparsers, "convert", _convert, text)
+    place = "OUT of a finished `lvp train`, or STORE/weights/RUN of a sweep with --keep-weights"
+    command.add_argument("place", metavar="PLACE", help=place)
+    command.add_argument("out", type=Path, metavar="OUT", help="a new directory")
     return top
 
 
