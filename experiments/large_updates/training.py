@@ -191,16 +191,19 @@ class ImageProgram(PackedProgram):
     def _first_steps(self) -> int:
         return round(self.cell.first_phase * self.cell.steps)
 
-    def _optimizer(self, lane):
+    def _rate(self, lane):
         decay = optax.cosine_decay_schedule(1.0, self.cell.steps)
 
         def rate(count):
             scale = jnp.where(count < self._first_steps, lane["first_scale"], 1.0)
             return lane["learning_rate"] * scale * decay(count)
 
+        return rate
+
+    def _optimizer(self, lane):
         # One rate for all parameters. The network draws its own init (He et al.).
         table = uniform(width=self.cell.model.channels, vocab=self.cell.model.classes)
-        return self.cell.optimizer.transformation(table, rate, {}, declarations=DECLARATIONS)
+        return self.cell.optimizer.transformation(table, self._rate(lane), {}, declarations=DECLARATIONS)
 
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
@@ -234,7 +237,7 @@ class ImageProgram(PackedProgram):
         updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])
         held = first & lane["frozen"]
         updates = jax.tree.map(lambda b, u: jnp.where(held, 0, u) if b else u, biases(updates), updates)
-        return self._updated_state(step, state, loss, updates, opt) | {"stats": stats}
+        return self._updated_state(step, state, loss, gradient, updates, opt) | {"stats": stats}
 
     def _measured_step(self, step, state, lane, data):
         after = self._step(step, state, lane, data)

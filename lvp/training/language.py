@@ -209,13 +209,16 @@ class Program(PackedProgram):
         placement = super().data_placement(data)
         return placement if self.mesh is None else placement._replace(train=data.train.placement(self.mesh))
 
-    def _optimizer(self, lane):
+    def _rate(self, lane):
         cell, rate = self.cell, lane["learning_rate"]
+        if cell.cooldown is None:
+            return rate
+        return optim.trapezoid(rate, cell.steps, warmup_steps=lane["warmup_steps"], cooldown=cell.cooldown)
+
+    def _optimizer(self, lane):
+        cell = self.cell
         table = traced_table(uniform(width=cell.model.width, vocab=cell.model.vocab), lane)
-        if cell.cooldown is not None:
-            rise = lane["warmup_steps"]
-            rate = optim.trapezoid(rate, cell.steps, warmup_steps=rise, cooldown=cell.cooldown)
-        tx = cell.optimizer.transformation(table, rate, lane["options"])
+        tx = cell.optimizer.transformation(table, self._rate(lane), lane["options"])
         clip = self.cell.clip_norm
         return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
 
@@ -278,7 +281,7 @@ class Program(PackedProgram):
         if self.cell.optimizer.needs_snr:
             extra = {"gradient_snr": self._snr(gradients)}
         updates, opt = self._optimizer(lane).update(gradients.gradient, state["opt"], state["params"], **extra)
-        return self._updated_state(step, state, gradients.loss, updates, opt), updates
+        return self._updated_state(step, state, gradients.loss, gradients.gradient, updates, opt), updates
 
     def _snr(self, gradients: Gradients):
         """The signal-to-noise ratio φ of every parameter."""

@@ -24,9 +24,10 @@ class PackedProgram:
 
     One lane is not batched. On a mesh the state is split by the roles of the parameters.
 
-    A state is a dict of pytrees. It holds `losses` [steps], `diverged` (first step with a non-finite loss, else −1)
-    and, for a cell with measured steps, `measures` (NaN until measured). In a pack every leaf has a leading axis
-    [lanes]. The step is not in the state: all lanes of a pack share it, and the caller holds it.
+    A state is a dict of pytrees. It holds `losses` [steps], `gradient_norms` [steps] (before clipping), `diverged`
+    (first step with a non-finite loss, else −1) and, for a cell with measured steps, `measures` (NaN until measured).
+    In a pack every leaf has a leading axis [lanes]. The step is not in the state: all lanes of a pack share it, and the
+    caller holds it.
 
     Subclasses define the traced functions of one lane: `_init`, `_step`, `_measured_step` and `_evaluated`. The cell
     gives `steps`, `measured_steps`, `final_steps` and `example_lane()`, for which the program is compiled.
@@ -49,6 +50,10 @@ class PackedProgram:
     def _measured_step(self, step, state, lane, data):
         raise NotImplementedError
 
+    def _rate(self, lane):
+        """The learning rate of the hidden matrices: a number or a schedule."""
+        return lane["learning_rate"]
+
     def _evaluated(self, state, lane, data):
         """The evaluation at the last step, by name in the state: floats, NaN before that step."""
         raise NotImplementedError
@@ -60,16 +65,18 @@ class PackedProgram:
             "opt": opt,
             "key": jax.random.key_data(key),
             "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
+            "gradient_norms": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
             "diverged": jnp.int32(-1),
             "valid_loss": jnp.float32(jnp.nan),
         }
 
-    def _updated_state(self, step, state, loss, updates, opt) -> dict:
-        """The state after a step with this loss and these updates."""
+    def _updated_state(self, step, state, loss, gradient, updates, opt) -> dict:
+        """The state after a step with this loss, gradient and updates."""
         return state | {
             "params": optax.apply_updates(state["params"], updates),
             "opt": opt,
             "losses": state["losses"].at[step].set(loss),
+            "gradient_norms": state["gradient_norms"].at[step].set(optax.tree.norm(gradient).astype(jnp.float32)),
             "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
         }
 
@@ -120,6 +127,11 @@ class PackedProgram:
         for lane in lanes:
             self.cell.check(lane)
         return self.stack([lane.arrays() for lane in lanes])
+
+    def rates(self, lane: Any) -> np.ndarray:
+        """The learning rate of the hidden matrices at every step of a lane, float32 [steps]."""
+        rate, steps = self._rate(lane.arrays()), np.arange(self.cell.steps)
+        return np.broadcast_to(np.asarray(rate(steps) if callable(rate) else rate, np.float32), steps.shape)
 
     def lane_shapes(self) -> Any:
         """Shapes and dtypes of one lane's state, and its shardings on a mesh; computed without a device."""
