@@ -220,13 +220,16 @@ def hparams(config: Mapping) -> dict[str, float | bool | str]:
 def metrics_of(outcome: Mapping[str, Any], steps: Sequence[int]) -> Iterator[tuple[int, dict[str, float]]]:
     """Yields the points of a record's outcome in the order of steps: the number of steps done, and the metrics.
 
-    Metrics are `train_loss` (the curve), `measures/NAME` (with an index for each entry of a list) at the measured
+    Metrics are `train_loss`, `gradient_norm` and `learning_rate` (the curves; old records have the first),
+    `measures/NAME` (with an index for each entry of a list) at the measured
     `steps`, which count from 0, and `final/NAME` after the last step. A calculation has at most one point, at step 0.
     """
     by_step: dict[int, dict[str, Any]] = defaultdict(dict)
     last = outcome["steps"] if "curve_steps" in outcome else 0
-    for step, loss in zip(outcome.get("curve_steps", ()), outcome.get("curve_losses", ()), strict=True):
-        by_step[step]["train_loss"] = loss
+    curves = {"train_loss": "losses", "gradient_norm": "gradient_norms", "learning_rate": "rates"}
+    for name, key in curves.items():
+        for step, value in zip(outcome.get("curve_steps", ()), outcome.get(f"curve_{key}", ()), strict=False):
+            by_step[step][name] = value
     for name, values in records.flatten(outcome.get("measures") or {}).items():
         for step, value in zip([step for step in steps if step < last], values, strict=True):
             by_step[step + 1] |= _entries(f"measures/{name}", value)

@@ -213,7 +213,7 @@ class Worker:
                 outcomes = end.value
                 break
             now_seconds = time.perf_counter()
-            self._log(program, hashes, step, state)
+            self._log(program, runs, hashes, step, state)
             # Saving a large state takes minutes. The interval limits saving to about a tenth of the time.
             due = time.perf_counter() - saved >= max(self.job.checkpoint_seconds, 10 * saving)
             if step < setting.cell.steps and (due or self.stopping):
@@ -254,13 +254,15 @@ class Worker:
         for i, run in enumerate(hashes):
             self.store.save(run, step, _of_run(program, state, i), environments)
 
-    def _log(self, program: Any, hashes: Sequence[str], step: int, state: Any) -> None:
-        """Gives the losses up to `step` to the tracking tool."""
+    def _log(self, program: Any, runs: Sequence[Run], hashes: Sequence[str], step: int, state: Any) -> None:
+        """Gives loss, norm of the gradient and learning rate of step `step` to the tracking tool."""
         if self.tracker is None:
             return
-        losses = np.asarray(state["losses"]).reshape(program.lanes, -1)
-        for run, of_run in zip(hashes, losses, strict=False):
-            self.tracker.log(run, step, {"train_loss": float(of_run[step - 1])})
+        losses, norms = (np.asarray(state[x]).reshape(program.lanes, -1) for x in ("losses", "gradient_norms"))
+        for i, run in enumerate(hashes):
+            values = losses[i], norms[i], program.rates(runs[i])
+            names = "train_loss", "gradient_norm", "learning_rate"
+            self.tracker.log(run, step, {n: float(x[step - 1]) for n, x in zip(names, values, strict=True)})
 
     def _record(self, setting: Setting, run: str, outcome: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
         """Creates the record of a run."""

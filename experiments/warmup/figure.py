@@ -76,9 +76,10 @@ def _curves(table, config: Config, name: str) -> Panel:
     if name == STABLE_ARM:
         rate, seeds = stable_rate(table, config, name), config.more_seeds
     for label, _, rows in _at_rate(table, config, name, rate, seeds):
-        curves = [x for x in rows.get("curve_losses", ()) if isinstance(x, list)]
-        if curves:
-            series.append(Series(label, rows["curve_steps"].dropna().iloc[0], np.mean(curves, axis=0), line=True))
+        if "curve_losses" in rows and len(rows := rows.dropna(subset=["curve_losses"])):
+            steps = min(rows["curve_steps"], key=len)  # older records may have fewer points
+            pairs = zip(rows["curve_steps"], rows["curve_losses"], strict=True)
+            series.append(Series(label, steps, np.mean([np.interp(steps, *pair) for pair in pairs], axis=0), line=True))
     return Panel(
         f"{name}: training" + ", largest stable rate" * (name == STABLE_ARM),
         "step",

@@ -64,7 +64,10 @@ def chunks(
             break
     # Only the replicated entries that an outcome reads: a process may hold a part of the parameters.
     state = {name: x for name, x in state.items() if name in READ}
-    return [outcome(program.cell.final_steps, unstack(state, i, program.lanes)) for i in range(program.lanes)]
+    return [
+        outcome(program.cell.final_steps, unstack(state, i, program.lanes), program.rates(lane))
+        for i, lane in enumerate(lanes)
+    ]
 
 
 def run(
