@@ -194,8 +194,8 @@ def token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:
 
 
 def bits_per_byte(dataset: data.Dataset, outcome: Outcome) -> dict[str, float | None]:
-    """The losses in bits per byte of text. None for a diverged lane or for synthetic tokens."""
-    if not dataset.valid_bytes:
+    """The losses in bits per byte of text. None for a diverged lane, and for tokens whose text is unknown."""
+    if not dataset.train_bytes or not dataset.valid_bytes:
         return {"train_bits_per_byte": None, "valid_bits_per_byte": None}
 
     def bits(nats: float | None, num_tokens: int, num_bytes: int) -> float | None:

@@ -9,12 +9,13 @@ import numpy as np
 
 from lvp.data.text import corpora, zipf
 from lvp.data.text import splits as text
-from lvp.data.tokens import bucket_copies, scored, streams, tokenizers
+from lvp.data.tokens import arrays, bucket_copies, scored, streams, tokenizers
 from lvp.data.tokens import files as token_files
 from lvp.errors import InputError
 from lvp.files import storage
 from lvp.files.buckets import is_address
 
+BYTES_PER_TOKEN = zipf.BYTES_PER_TOKEN  # counted for tokens without their text
 _FORMAT = 1  # version of the cached files
 _LIMITS = {"training": "slice_bytes", "validation": "valid_bytes"}  # part → the option that limits its bytes
 _FILES = ("train.npy", "valid.npy")
@@ -26,22 +27,24 @@ _PATHS = ("tokens_train", "tokens_valid", "tokens_scored")
 class Dataset:
     """Tokens on disk for a corpus, slice and vocabulary; a small object that can be sent to another process.
 
-    The first num_tokens and num_valid_tokens of the files belong to the dataset. A file has more tokens only if a
-    directory of token files was limited. The numbers are stored so that a sweep can be read without the files."""
+    The first num_tokens of the training files belong to the dataset, and num_valid_tokens of the validation files. The
+    files have more tokens only for the corpus `tokens:PATH`. The numbers are stored so that a sweep can be read without
+    the files."""
 
-    tokens_train: Path  # .npy file of int32 or uint16, ids below vocab
-    tokens_valid: Path  # .npy file of int32 or uint16, ids below vocab
+    tokens_train: Path  # file of tokens below vocab, or directory (`lvp.data.tokens.arrays`)
+    tokens_valid: Path  # the same
     num_tokens: int  # number of training tokens
     num_valid_tokens: int  # number of validation tokens
-    vocab: int  # the tokenizer's vocabulary size
-    train_bytes: int  # bytes of training text; 4 per token for zipf
-    valid_bytes: int | None  # bytes of validation text; None for zipf
+    vocab: int  # the model's vocabulary size; a tokenizer may have fewer tokens
+    train_bytes: int | None  # bytes of training text; 4 per token for zipf; None for tokens without their text
+    valid_bytes: int | None  # bytes of validation text; None for zipf and for tokens without their text
     corpus_fingerprint: str  # sha256 in hex
-    tokenizer_fingerprint: str | None  # sha256 in hex; None for zipf
+    tokenizer_fingerprint: str | None  # sha256 in hex; None without a tokenizer
     spec: str  # canonical specification of the corpus
     tokens_scored: Path | None = None  # .npy file of the tokens of a line end and the scored text; None without text
     scored_words: scored.WordCounts | None = None  # word counts of the scored text
     scored_fingerprint: str | None = None  # sha256 in hex
+    first_valid: int = 0  # position of the first validation token in its file
 
     def to_dict(self) -> dict:
         """The fields as a JSON object."""
@@ -56,12 +59,13 @@ class Dataset:
         return cls(**fields)
 
     def tokens(self, split: str, *, mapped: bool = False) -> np.ndarray:
-        """The tokens of "train" or "valid", in the file's dtype; `mapped`: memory-mapped."""
-        path, count = {
-            "train": (self.tokens_train, self.num_tokens),
-            "valid": (self.tokens_valid, self.num_valid_tokens),
+        """The tokens of "train" or "valid", in their dtype; `mapped`: memory maps, which may be larger than memory."""
+        place, first, count = {
+            "train": (self.tokens_train, 0, self.num_tokens),
+            "valid": (self.tokens_valid, self.first_valid, self.num_valid_tokens),
         }[split]
-        ids = storage.load_npy(path, mapped=True)[:count]
+        held = "train" if first else split  # the end of the training files can be validation
+        ids = arrays.sequence(arrays.find(place, held, self.vocab), first, count)
         return ids if mapped else np.array(ids)
 
     def frequencies(self) -> np.ndarray:
@@ -78,14 +82,14 @@ class Dataset:
         kind, _, exponent = self.spec.partition(":")
         if kind == "zipf":
             return zipf.pair_frequencies(self.vocab, float(exponent))
-        tokens = self.tokens("train", mapped=True).astype(np.int64)
+        tokens = self.tokens("train").astype(np.int64)
         pairs = streams.frequencies(tokens[:-1] * self.vocab + tokens[1:], self.vocab**2)
         return pairs.reshape(self.vocab, self.vocab)
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of text per training token."""
-        return self.train_bytes / self.num_tokens
+        """Bytes of text per training token; 4 if the text is unknown."""
+        return BYTES_PER_TOKEN if self.train_bytes is None else self.train_bytes / self.num_tokens
 
 
 def _check_settings(vocab: int, smallest: int, sizes: Mapping[str, int | None]) -> None:
@@ -124,7 +128,8 @@ def prepare(
     """
     cache = Path(cache).absolute()
     kind = spec.partition(":")[0]
-    smallest, build = (2, _build_zipf) if kind == "zipf" else (tokenizers.SMALLEST, _build_text)
+    build = _build_zipf if kind == "zipf" else _build_text
+    smallest = 2 if kind in ("zipf", "tokens") else tokenizers.SMALLEST
     _check_settings(vocab, smallest, {"slice_bytes": slice_bytes, "valid_bytes": valid_bytes})
     if kind == "tokens":
         return _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec)
@@ -158,20 +163,22 @@ def prepare(
 
 
 def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -> Dataset:
-    directory = _token_directory(corpora.split(spec)[1] or "", vocab, cache)
-    meta = token_files.read(directory)
+    place = _token_place(corpora.split(spec)[1] or "", vocab, cache)
+    if not place.is_dir() or not token_files.begun(place):
+        return _of_other_files(spec, place, vocab, slice_bytes, valid_bytes, cache, scored_spec)
+    meta = token_files.read(place)
     if meta["vocab"] != vocab:
-        problem = f"the tokens in {directory} are of a vocabulary of {meta['vocab']}, not {vocab}"
+        problem = f"the tokens in {place} are of a vocabulary of {meta['vocab']}, not {vocab}"
         raise InputError(f"{problem}: set vocab to {meta['vocab']}, or tokenize again")
     limits = {"train": slice_bytes, "valid": valid_bytes}
-    sizes = [token_files.head(directory, meta, split, limit) for split, limit in limits.items()]
+    sizes = [token_files.head(place, meta, split, limit) for split, limit in limits.items()]
     for (name, option), (count, size) in zip(_LIMITS.items(), sizes, strict=True):
         if count < 2:
-            problem = f"the {name} part of {directory} is too small: {size} bytes make {count} tokens"
+            problem = f"the {name} part of {place} is too small: {size} bytes make {count} tokens"
             raise InputError(f"{problem}; give a longer text, or raise {option}")
     (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes
     digests = [meta["files"][name]["sha256"] for name in token_files.SPLITS.values()]
-    train, valid = (directory / name for name in token_files.SPLITS.values())
+    train, valid = (place / name for name in token_files.SPLITS.values())
     dataset = Dataset(
         train,
         valid,
@@ -184,16 +191,56 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
         meta["tokenizer_fingerprint"],
         corpora.absolute(spec),
     )
-    return dataset if scored_spec is None else _with_scored(dataset, directory, meta, cache, scored_spec)
+    return dataset if scored_spec is None else _with_scored(dataset, place, meta, cache, scored_spec)
 
 
-def _token_directory(place: str, vocab: int, cache: Path) -> Path:
-    """The local directory of the tokens at `place` (a path or an address). If `place` holds one directory per
+def _of_other_files(spec, place: Path, vocab, slice_bytes, valid_bytes, cache: Path, scored_spec) -> Dataset:
+    """The dataset of token files of another project. Their text is unknown, so 4 bytes count as one token."""
+    train, valid = (arrays.find(place, split, vocab) if place.is_dir() else [] for split in ("train", "valid"))
+    if place.is_file():
+        train = arrays.find(place, "train", vocab)
+    if not train:
+        problem = f"no tokens in {place}: no file with train in its name ends in .bin or .npy"
+        raise InputError(
+            f"{problem}; `python -m lvp tokenize SPEC --vocab {vocab} --out {place}` makes tokens of a text"
+        )
+    if scored_spec is not None:
+        raise InputError(f"{spec} has no tokenizer, so no text can be scored; omit the scored text")
+    limits = [None if size is None else size // BYTES_PER_TOKEN for size in (slice_bytes, valid_bytes)]
+    num_tokens, num_valid, first_valid = arrays.total(train), arrays.total(valid), 0
+    if not valid:  # as for a text, the end is validation: a tenth, or less if less is wanted
+        num_valid = num_tokens // 10 if limits[1] is None else min(num_tokens // 10, limits[1])
+        num_tokens = first_valid = num_tokens - num_valid
+    num_tokens, num_valid = (
+        count if limit is None else min(count, limit)
+        for count, limit in zip((num_tokens, num_valid), limits, strict=True)
+    )
+    for count, (name, option) in zip((num_tokens, num_valid), _LIMITS.items(), strict=True):
+        if count < 2:
+            raise InputError(f"the {name} part of {place} is too small: {count} tokens; give more, or raise {option}")
+    digests = [arrays.verified(files, vocab, cache) for files in (train, valid)]
+    return Dataset(
+        place,
+        place,
+        num_tokens,
+        num_valid,
+        vocab,
+        None,
+        None,
+        storage.digest(storage.as_json(digests)),
+        None,
+        corpora.absolute(spec),
+        first_valid=first_valid,
+    )
+
+
+def _token_place(place: str, vocab: int, cache: Path) -> Path:
+    """The local file or directory of the tokens at `place` (a path or an address). If `place` holds one directory per
     vocabulary, the directory of `vocab`."""
     if is_address(place):
         return bucket_copies.local_copy(place, vocab, cache)
     named = corpora.path_of("tokens", place)
-    several = not token_files.begun(named) and any(path.name.isdecimal() for path in named.glob("*/"))
+    several = named.is_dir() and not token_files.begun(named) and any(p.name.isdecimal() for p in named.glob("*/"))
     return named / str(vocab) if several else named
 
 

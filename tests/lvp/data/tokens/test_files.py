@@ -77,7 +77,9 @@ def test_a_directory_of_vocabularies_provides_each_of_them(token_dirs, tmp_path)
     for vocab in (300, 350):
         dataset = data.prepare(f"tokens:{token_dirs}", **(WHOLE_TEXT | {"vocab": vocab}), cache=tmp_path)
         assert dataset.tokens_train == token_dirs / str(vocab) / "train.npy" and dataset.spec == f"tokens:{token_dirs}"
-    with pytest.raises(InputError, match=r"no tokens in .*/400; python -m lvp tokenize SPEC --vocab M --out .*/400"):
+    with pytest.raises(
+        InputError, match=r"no tokens in .*/400: .*; `python -m lvp tokenize SPEC --vocab 400 --out .*/400`"
+    ):
         data.prepare(f"tokens:{token_dirs}", **(WHOLE_TEXT | {"vocab": 400}), cache=tmp_path)
 
 
