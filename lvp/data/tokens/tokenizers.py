@@ -6,10 +6,11 @@ character. The 256 bytes are the alphabet, so a vocabulary of 256 has no merges.
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -175,8 +176,10 @@ class Tokenizer:
         """sha256 (hex) over the tokens in their order, which determines every encoding."""
         return storage.digest(b"lvp-bpe", FORMAT.to_bytes(2, "little"), *self.pieces)
 
-    def encode(self, text: bytes) -> np.ndarray:
-        """The token ids, int32 [number of tokens].
+    separators: Mapping[str, int] = MappingProxyType({})  # there are no special tokens
+
+    def encode(self, text: bytes, begins: bool = True) -> np.ndarray:
+        """The token ids, int32 [number of tokens]; `begins` has no effect.
 
         The encoding is deterministic. No token spans two lines. The time is linear in the text.
         """

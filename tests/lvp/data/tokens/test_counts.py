@@ -57,7 +57,7 @@ def test_uncountable_input_is_refused(files, tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "binary").write_bytes(b"a\0b")
     for tokenizer, corpus, message in [
-        ("text.txt", files / "text.txt", "is not a SentencePiece model"),
+        ("text.txt", files / "text.txt", "is neither a SentencePiece model nor"),
         ("absent", files / "text.txt", "cannot read"),
         ("ours.model", tmp_path / "absent", "cannot read"),
         ("ours.model", tmp_path / "empty", "no text"),
