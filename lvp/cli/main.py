@@ -26,12 +26,13 @@ def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextMana
     from lvp.data.tokens import tokenization
     from lvp.files import cache_dir
 
-    names = ("spec", "vocab", "valid_bytes", "limit", "tokenizer", "tokenizer_bytes")
+    names = ("spec", "vocab", "valid_bytes", "limit", "tokenizer", "tokenizer_bytes", "separator")
     settings = tokenization.Settings(**{name: getattr(arguments, name) for name in names})
     cache = cache_dir() / "data"
     meta = tokenization.tokenize(settings, arguments.out, cache=cache, workers=arguments.workers, pool=pool)
-    for split, tokens in meta["tokens"].items():
-        print(f"{split}: {tokens:,} tokens of {meta['text_bytes'][split]:,} bytes")
+    for split, records in meta["shards"].items():
+        tokens, size = (sum(record[name] for record in records) for name in ("tokens", "bytes"))
+        print(f"{split}: {tokens:,} tokens of {size:,} bytes")
     corpus = corpora.absolute(f"tokens:{arguments.out}")
     print(f"validation is {meta['validation']}; use it in sweeps with --corpus {corpus}")
 
@@ -123,19 +124,20 @@ def add_tokenize(subparsers: argparse._SubParsersAction, function: Callable) -> 
     command = add_command(subparsers, "tokenize", function, text)
     forms = "text:FILE-OR-DIR, text:s3://BUCKET/PREFIX, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR]"
     command.add_argument("spec", metavar="SPEC", help=f"{forms} or python-docs")
-    command.add_argument("--vocab", type=int, required=True, metavar="M", help="size of the vocabulary, at least 256")
+    command.add_argument("--vocab", type=int, metavar="M", help="size of the vocabulary to train, at least 256")
     place = "an empty directory or prefix of a bucket (s3://BUCKET/PREFIX), or that of an interrupted command"
     command.add_argument("--out", required=True, metavar="DIR", help=place)
     sizes = {
-        "--valid-bytes": (10_000_000, "maximum size of the validation text (default: 10 MB)"),
-        "--limit": (None, "maximum size of the training text (default: all)"),
+        "--valid-bytes": (10_000_000, "largest size of the validation text (default: 10 MB)"),
+        "--limit": (None, "approximate size of the training text (default: all)"),
         "--tokenizer-bytes": (100_000_000, "size of the text that trains the tokenizer (default: 100 MB)"),
     }
     for name, (default, help) in sizes.items():
         command.add_argument(name, type=int, default=default, metavar="BYTES", help=help)
-    command.add_argument(
-        "--tokenizer", type=Path, metavar="FILE", help="use the tokenizer.model of another DIR (default: train one)"
-    )
+    file = "use a SentencePiece model or a tokenizer.json (default: train a tokenizer)"
+    command.add_argument("--tokenizer", type=Path, metavar="FILE", help=file)
+    mark = "token between documents (default: bos or eos if the tokenizer has one)"
+    command.add_argument("--separator", choices=["none", "bos", "eos"], help=mark)
     command.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one per core)")
     return command
 

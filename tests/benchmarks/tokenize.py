@@ -2,12 +2,12 @@
 
     python -m tests.benchmarks.tokenize [ROUNDS [KILOBYTES]]
 
-Our side reads ranges of a file, encodes them, and appends the tokens to a file, as `lvp tokenize` does. Its processes
-are already running. The text is the documentation of Python in 16 ranges: 9 MB by default, without repetition. Our
-encoder remembers words, and the side `new` forgets them before every run. SentencePiece's side is
-`SentencePieceProcessor.encode` in one thread on the decoded lines of the same text, without reading or writing. Its BPE
-has the same vocabulary size, training text and normalization, but characters instead of bytes as its alphabet. A
-further side is the same call with our model on our lines: the cost of our alphabet.
+Our side makes shards of a file, as `lvp tokenize` does. Its processes are already running. The text is the
+documentation of Python in 16 ranges: 9 MB by default, without repetition. Our encoder remembers words, and the side
+`new` forgets them before every run. SentencePiece's side is `SentencePieceProcessor.encode` in one thread on the
+decoded lines of the same text, without reading or writing. Its BPE has the same vocabulary size, training text and
+normalization, but characters instead of bytes as its alphabet. A further side is the same call with our model on our
+lines: the cost of our alphabet.
 """
 
 import io
@@ -40,28 +40,41 @@ def ours(workers: int, *, forget: bool) -> None:
     import numpy as np
 
     from lvp.data.text import documents
-    from lvp.data.tokens import encoding, files
+    from lvp.data.tokens import encoding, shards
+    from lvp.data.tokens.shards import Shard
     from lvp.data.tokens.tokenizers import Tokenizer
 
     text = _text()
     tokenizer = Tokenizer.train(text[:TRAINING_BYTES], VOCAB)
-    with tempfile.TemporaryDirectory() as folder, encoding.in_processes(workers) as encoder:
-        corpus, out = Path(folder, "text"), Path(folder, "train.npy")
-        corpus.write_bytes(text)
-        part, dtype = documents.of_files(corpus, 1).train, files.dtype_of(VOCAB)
+    with tempfile.TemporaryDirectory() as folder, encoding.in_processes(workers) as mapped:
+        (corpus := Path(folder, "text")).write_bytes(text)
+        (out := Path(folder, "out")).mkdir()
+        tokenizer.save(out / "tokenizer.model")
+        part = documents.of_files(corpus, 1).train
+        named = ("0", "tokenizer.model", tokenizer.fingerprint, None)
 
         def run(n):
             for _ in range(n):
-                if forget:
-                    encoding._tokenizer.cache_clear()
-                with files.Appender(out, dtype, 0, files.EMPTY) as file:
-                    for _, (ids, _) in encoder(tokenizer, dtype, part.ranges(-(-part.num_bytes // RANGES))):
-                        file.append(ids)
-                    file.finish()
+                for record in out.glob("*.json"):
+                    record.unlink()
+                ranges = enumerate(part.ranges(-(-part.num_bytes // RANGES)))
+                made = mapped(make, [Shard(str(out), f"train-{k:05}", *named, each) for k, each in ranges])
+                assert all(record["tokens"] for record in made)
 
+        make = _forgetful if forget else shards.make
         run(1)
-        assert tokenizer.decode(np.load(out)) == b"".join(part.blocks())
+        ids = np.concatenate([np.load(path) for path in sorted(out.glob("train-*.npy"))])
+        assert tokenizer.decode(ids) == b"".join(block.ended for block in part.blocks())
         serve({RUN: run}, {"bytes": part.num_bytes})
+
+
+def _forgetful(shard) -> dict:
+    """Makes a shard. The first shard of a run begins without known words."""
+    from lvp.data.tokens import shards
+
+    if shard.name == "train-00000":
+        shards._tokenizer.cache_clear()
+    return shards.make(shard)
 
 
 def _serve_encode(processor, lines: list[str], facts: dict) -> None:

@@ -59,7 +59,7 @@ def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch)
     (text, directory), out = texts, f"{address}/tokens"
     monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
     assert tokenize(f"text:{directory}", tmp_path / "tokens") == 0
-    assert tokenize(f"text:{text}/none", out) == 2 and not list(Bucket(out).objects())  # reserves nothing
+    assert tokenize(f"text:{text}/none", out) == 2 and not list(Bucket(out).objects())
     proxy.fault = lambda request: "403 AccessDenied" if request.name.endswith("meta.json") else None
     assert tokenize(f"text:{text}", out) == 2
     proxy.fault = lambda request: "403 AccessDenied" if "PUT" in request.method and "meta" in request.name else None
@@ -70,7 +70,7 @@ def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch)
         prepared(f"tokens:{out}", tmp_path / "cache")
     assert "no complete tokens at" in message[0]
     with monkeypatch.context() as patched:
-        patched.setattr(Tokenizer, "encode", lambda *_: pytest.fail("the tokens are complete"))
+        patched.setattr(Tokenizer, "encode", lambda *_: pytest.fail("the shards are whole"))
         assert tokenize(f"text:{text}", out) == 0
     assert f"--corpus tokens:{out}" in capfd.readouterr().out
 
@@ -78,7 +78,7 @@ def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch)
     proxy.requests = []
     for _ in range(2):
         assert fingerprints(prepared(f"tokens:{out}", tmp_path / "cache")) == expected
-    assert proxy.times("GET", "train.npy") == 1
+    assert proxy.times("GET", "train-00000.npy") == 1
 
     proxy.requests = []
     assert tokenize(f"text:{text}", out) == 0 and not proxy.times("PUT", "")
@@ -87,8 +87,7 @@ def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch)
     proxy.fault = lambda request: "403 AccessDenied" if "PUT" in request.method and "meta" in request.name else None
     assert tokenize(f"text:{text}", f"{out}-2") == tokenize(f"text:{text}", f"{out}-2", "--limit", "9000") == 2
     shown = capfd.readouterr()
-    assert "limit None, not 9000" in shown.err and "holds other files" in shown.err
-    assert "was begun with other settings" in shown.err
+    assert shown.err.count("limit None, not 9000") == 2 and "holds other files" in shown.err
     assert SECRET not in shown.out + shown.err
 
 
@@ -101,13 +100,13 @@ def test_the_tokens_of_a_vocabulary(address, texts, tmp_path, monkeypatch):
 def test_an_interrupted_download_continues(address, texts, proxy, tmp_path, monkeypatch):
     monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
     assert tokenize(f"text:{texts[1]}", address + "/tokens") == 0
-    proxy.fault = lambda request: "403 AccessDenied" if request.name.endswith("valid.npy") else None
+    proxy.fault = lambda request: "403 AccessDenied" if request.name.endswith("valid-00000.npy") else None
     with refused() as message:
         prepared(f"tokens:{address}/tokens", tmp_path / "cache")
     assert "the server refuses" in message[0]
     proxy.fault, proxy.requests = lambda request: None, []
     assert prepared(f"tokens:{address}/tokens", tmp_path / "cache").num_tokens > 1000
-    assert not proxy.times("GET", "train.npy") and proxy.times("GET", "valid.npy") == 1
+    assert not proxy.times("GET", "train-00000.npy") and proxy.times("GET", "valid-00000.npy") == 1
 
 
 def test_a_cache_in_a_bucket_is_shared(address, texts, tmp_path, monkeypatch):

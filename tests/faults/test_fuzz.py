@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 import experiments
 from experiments.large_updates.images import load_images
 from lvp import data
-from lvp.data.text import corpora
-from lvp.data.tokens import files as token_files
 from lvp.data.tokens import tokenization
 from lvp.errors import InputError
 from lvp.files import storage
@@ -151,12 +149,13 @@ def token_directories(draw, whole):
     elif kind == "meta":
         files["meta.json"] = json.dumps(signed(draw(damage.of_json(meta)))).encode()
     else:
-        name = "tokenizer.model" if kind == "tokenizer" else "train.npy"
+        name = "tokenizer.model" if kind == "tokenizer" else "train-00000.npy"
         array = np.array([draw(damage.JSON)] * 3, object)
         files[name] = pickle.dumps(array) if kind == "pickle" else draw(damage.of_bytes(files[name]))
         if kind == "pickle" and draw(st.booleans()):
             files[name] = storage.npy(array)
-        meta["files"][name] = {"bytes": len(files[name]), "sha256": storage.hashlib.sha256(files[name]).hexdigest()}
+        if name.endswith(".npy"):
+            meta["shards"]["train"][0]["sha256"] = storage.hashlib.sha256(files[name]).hexdigest()
         files["meta.json"] = json.dumps(signed(meta)).encode()
     return files
 
@@ -178,7 +177,7 @@ def test_token_directories(count, tokens, tmp_path):
 
         def read():
             dataset = data.prepare(f"tokens:{directory}", **asked)
-            return dataset.frequencies(), token_files.verify(directory)
+            return dataset.frequencies()
 
         refused.append(isinstance(result_or_one_line(read), InputError))
         assert damage.contents(directory) == {directory / name: content for name, content in files.items()}
@@ -189,28 +188,28 @@ def test_token_directories(count, tokens, tmp_path):
 
 @few_or_many(40, 1000)
 def test_unfinished_token_directories(count, tokens, tmp_path):
-    """The state of unfinished tokens was changed by accident, or changed and signed."""
+    """A file of an unfinished directory was changed by accident, or changed and signed."""
     directory, settings = tmp_path / "tokens", tokenization.Settings(f"text:{tokens.parent / 'text'}", 280)
-    state = {"asked": settings.asked(None), "command": settings.command(directory), "fingerprint": None}
-    source = corpora.source(settings.spec, cache=tmp_path, valid_bytes=settings.valid_bytes)
-    split = {"ranges": 0, "bytes": 0, "tokens": 0, "sha256": token_files.EMPTY, "done": False}
-    state |= {"text": {"spec": source.spec, "identity": source.identity}, "splits": {"valid": split}}
-    state |= {"range_bytes": 1000, "format": 1}
-    texts = st.one_of(
-        damage.of_json(state).map(signed).map(json.dumps).map(str.encode),
-        damage.of_bytes(json.dumps(signed(state)).encode()),
-    )
+    whole = {path.name: content for path, content in damage.contents(tokens).items() if path.name != "meta.json"}
+    state = json.loads(whole["settings.json"])
 
     @examples(count)
-    @given(texts)
-    def check(content):
+    @given(st.data())
+    def check(data):
+        files = dict(whole)
+        if data.draw(st.booleans()):
+            files["settings.json"] = json.dumps(signed(data.draw(damage.of_json(state)))).encode()
+        else:
+            name = data.draw(st.sampled_from(sorted(files)))
+            files[name] = data.draw(damage.of_bytes(files[name]))
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        (directory / "unfinished.json").write_bytes(content)
-        outcome = result_or_one_line(lambda: tokenization._state(directory, settings.asked(None)))
-        assert isinstance(outcome, InputError | dict)
-        result_or_one_line(lambda: token_files.read(directory))
-        assert (directory / "unfinished.json").read_bytes() == content
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        again = lambda: tokenization.tokenize(settings, directory, cache=tmp_path / "cache", workers=1)  # noqa: E731
+        if not isinstance(result_or_one_line(again), InputError):
+            made = {name: content for name, content in whole.items() if name.endswith(".npy")}
+            assert made and all((directory / name).read_bytes() == content for name, content in made.items())
 
     check()
 

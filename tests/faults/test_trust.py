@@ -17,7 +17,8 @@ import experiments
 import sweeps
 from lvp import data
 from lvp.data.text import downloads
-from lvp.data.tokens import files as token_files
+from lvp.data.tokens.shards import Place
+from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import storage, write_whole
 from lvp.training import records
@@ -142,17 +143,22 @@ def test_an_array_of_objects_is_refused_before_it_is_read(planted):
 
 def test_programs_in_token_directories_are_refused(planted, tmp_path):
     folder, path, trace = planted
-    size = path.stat().st_size
-    files = {n: {"bytes": size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for n in ("train.npy",)}
-    (folder / "tokenizer.model").write_bytes(b"")
-    (folder / "valid.npy").write_bytes(path.read_bytes())
-    files |= {"valid.npy": files["train.npy"], "tokenizer.model": token_files.described(folder / "tokenizer.model")}
-    counts = dict.fromkeys(("train", "valid"), (size - 128) // 2)
-    body = {"format": 1, "spec": "text:a", "vocab": 300, "tokens": counts, "text_bytes": counts, "files": files}
-    body |= {"asked": {}, "tokenizer_fingerprint": "0"}
-    (folder / "meta.json").write_text(json.dumps(body | {"digest": storage.digest(storage.as_json(body))}))
-    with pytest.raises(InputError, match="train.npy is damaged|train.npy is (truncated|longer)"):
-        data.prepare(f"tokens:{folder}", vocab=300, slice_bytes=None, valid_bytes=None, cache=tmp_path / "cache")
+    settings = {"asked": {}, "text": {}, "vocab": 300, "separator": None, "shard_bytes": 1}
+    settings["tokenizer"] = {"file": "tokenizer.model", "fingerprint": Tokenizer.train(b"text" * 9, 256).fingerprint}
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    record = {"settings": "0", "tokens": 1, "bytes": 4, "sha256": sha256}
+    meta = {"settings": settings, "shards": {"train": [record], "valid": [record]}, "validation": ""}
+    Tokenizer.train(b"text" * 9, 256).save(folder / "tokenizer.model")
+    for split in ("train", "valid"):
+        (folder / f"{split}-00000.npy").write_bytes(path.read_bytes())
+    path.unlink()
+    for signed in (meta, None):  # with a record, and as files of another project
+        if signed is None:
+            (folder / "meta.json").unlink()
+        else:
+            Place(folder).sign("meta.json", signed)
+        with pytest.raises(InputError, match="train-00000.npy is not an array of numbers"):
+            data.prepare(f"tokens:{folder}", vocab=300, slice_bytes=None, valid_bytes=None, cache=tmp_path / "cache")
     assert not trace.exists()
 
 

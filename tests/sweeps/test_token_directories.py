@@ -61,7 +61,7 @@ def test_a_sweep_over_vocabularies_reads_a_directory_of_tokens(command, made, tm
     process, rows = outcomes(command, tmp_path / "out", f"tokens:{made[1]}", VOCABS)
     assert process.returncode == 0, process.stderr
     sizes = {r["config"]["lane"]["vocab"]: r["outcome"]["tokens"] for r in rows}
-    assert sizes == {vocab: np.load(made[1] / str(vocab) / "train.npy").size for vocab in VOCABS}
+    assert sizes == {vocab: np.load(made[1] / str(vocab) / "train-00000.npy").size for vocab in VOCABS}
     process, rows = outcomes(command, tmp_path / "other", f"tokens:{made[1]}", (300, 400))
     assert process.returncode == 2 and f"no tokens in {made[1]}/400" in process.stderr and not rows
 

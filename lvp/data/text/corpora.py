@@ -137,8 +137,8 @@ _last_bucket_corpus: dict[str, Corpus] = {}  # by identity; kept because each ce
 def _held(spec: str, part: documents.Documents):
     size = 0
     for block in part.blocks():
-        size += len(block)
+        size += len(block.ended)
         if max(size, part.num_bytes or 0) > _MOST:
             remedy = f"run `python -m lvp tokenize {spec} --vocab M --out DIR` and pass tokens:DIR"
             raise InputError(f"{spec} is larger than {_MOST >> 30} GiB, the limit of texts in memory: {remedy}")
-        yield block
+        yield block.ended

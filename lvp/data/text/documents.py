@@ -8,8 +8,8 @@ is cut between two characters, so a range has at most about 2 · `size` bytes. A
 and a TFDS dataset only between records. Lines are encoded separately: the tokens do not depend on the cuts, unless a
 line of a file is longer than `size`.
 
-There is no mark between documents, since the tokenizers have no special tokens. Every document of files and of TFDS
-ends with a line end, which is added if it is missing.
+A block of a text says whether a document begins or ends with it. A file, a record of TFDS and a text in memory are
+documents; the training part and the validation part of a file are two.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,18 +28,29 @@ _LEAST_TAIL = 1 << 16  # smallest validation part of a file, in bytes; smaller s
 _SCAN = 1 << 16  # bytes read at a time in the search for a line end
 
 
-class Documents(Protocol):
-    """`count` documents, or parts of documents, that can be sent to another process."""
+class Block(NamedTuple):
+    """A document, or a part of it that ends between two characters."""
+
+    text: bytes
+    begins: bool  # whether the document begins here
+    ends: bool  # whether the document ends here
+    is_line: bool = False  # whether the document must end with a line end
 
     @property
-    def count(self) -> int: ...
+    def ended(self) -> bytes:
+        """The text, with a line end if it must have one."""
+        return splits.ended(self.text) if self.is_line else self.text
+
+
+class Documents(Protocol):
+    """Documents, or parts of documents, that can be sent to another process."""
 
     @property
     def num_bytes(self) -> int | None:
         """The approximate number of bytes; None if it is not known before reading."""
 
-    def blocks(self) -> Iterator[bytes]:
-        """The text, in blocks that end between two characters."""
+    def blocks(self) -> Iterator[Block]:
+        """The documents in blocks of bounded size."""
 
     def ranges(self, size: int) -> Iterator["Documents"]:
         """The same text in ranges of about `size` bytes."""
@@ -61,20 +72,21 @@ class Held:
     """A text in memory."""
 
     content: bytes = field(repr=False)
-    count = 1
+    begins: bool = True
+    ends: bool = True
 
     @property
     def num_bytes(self) -> int:
         return len(self.content)
 
-    def blocks(self) -> Iterator[bytes]:
-        yield self.content
+    def blocks(self) -> Iterator[Block]:
+        yield Block(self.content, self.begins, self.ends)
 
     def ranges(self, size: int) -> Iterator["Held"]:
         begin = 0
         while begin < len(self.content):
             end = self.content.find(b"\n", begin + size - 1) + 1 or len(self.content)
-            yield Held(self.content[begin:end])
+            yield Held(self.content[begin:end], begin == 0, end == len(self.content))
             begin = end
 
 
@@ -99,10 +111,6 @@ class _Files:
     begin: int = 0  # 0 is the beginning of the first file's part
     end: int | None = None  # None is the end of the last file's part
 
-    @property
-    def count(self) -> int:
-        return len(self.files)
-
     def _lengths(self) -> list[int]:
         return [file.tail if self.tails else file.size - file.tail for file in self.files]
 
@@ -125,7 +133,7 @@ class _Files:
                 end=None if end == ends[last] else end - ends[last] + lengths[last],
             )
 
-    def blocks(self) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[Block]:
         for number, (path, size, tail) in enumerate(self.files):
             try:
                 with path.open("rb") as file:
@@ -134,10 +142,10 @@ class _Files:
                     begin, end = first, last
                     if number == 0 and self.begin:
                         begin = _cut(file, first + self.begin, self.size, last)
-                    if number == self.count - 1 and self.end is not None:
+                    if number == len(self.files) - 1 and self.end is not None:
                         end = _cut(file, first + self.end, self.size, last)
                     for at, block in splits.blocks(file, begin, end, path):
-                        yield splits.ended(block) if at == last else block
+                        yield Block(block, at - len(block) == first, at == last, is_line=at == last)
             except OSError as error:
                 raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -242,8 +250,8 @@ def head(text: Documents, limit: int) -> bytes:
     """The first bytes of a text, at most `limit`, cut between two characters."""
     parts = []
     for block in text.blocks():
-        parts.append(splits.cut(block, limit))
-        limit -= len(block)
+        parts.append(splits.cut(block.ended, limit))
+        limit -= len(block.ended)
         if limit <= 0:
             break
     return b"".join(parts)

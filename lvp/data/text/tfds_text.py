@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lvp.data.text.documents import Source
+from lvp.data.text.documents import Block, Source
 from lvp.data.text.splits import ended
 from lvp.errors import InputError, unknown
 from lvp.files import storage
@@ -26,16 +26,14 @@ class _Records:
     first: int
     last: int
     average: int  # bytes of a record, at least 1
-    num_bytes: int | None = None  # unknown before reading
+    num_bytes = None  # unknown before reading
 
-    @property
-    def count(self) -> int:
-        return self.last - self.first
-
-    def blocks(self) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[Block]:
         for begin in range(self.first, self.last, _GROUP):
             numbers = list(range(begin, min(begin + _GROUP, self.last)))
-            yield b"".join(ended(record[self.feature]) for record in self.records.__getitems__(numbers))
+            for record in self.records.__getitems__(numbers):
+                if text := record[self.feature]:
+                    yield Block(text, True, True, is_line=True)
 
     def ranges(self, size: int) -> Iterator["_Records"]:
         step = max(1, size // self.average)

@@ -9,8 +9,7 @@ import numpy as np
 
 from lvp.data.text import corpora, zipf
 from lvp.data.text import splits as text
-from lvp.data.tokens import arrays, bucket_copies, scored, streams, tokenizers
-from lvp.data.tokens import files as token_files
+from lvp.data.tokens import arrays, scored, shards, streams, tokenizers
 from lvp.errors import InputError
 from lvp.files import storage
 from lvp.files.buckets import is_address
@@ -115,15 +114,16 @@ def prepare(
     whole character; None or a larger number takes the whole part. valid_bytes is the same for the validation part.
     scored_spec names another text (see lvp.data.tokens.scored), which is taken whole and never trained on. The
     tokenizer is trained on the whole training part, so all slices of a corpus share it. For zipf there is no text:
-    4 bytes count as one token, and None means 2^20 and 2^17 tokens. tokens:DIR is a directory made by
-    `python -m lvp tokenize`, or a directory that contains it as DIR/VOCAB. Its tokens are not copied. tokens:ADDRESS is
-    a directory of this kind in a bucket, which is downloaded once. With tokens, a size in bytes selects the longest
-    initial part that represents at most this many bytes (`lvp.data.tokens.files.head`).
+    4 bytes count as one token, and None means 2^20 and 2^17 tokens. tokens:PATH is a directory made by `python -m lvp
+    tokenize`, a directory that contains it as PATH/VOCAB, or token files of another project
+    (`lvp.data.tokens.arrays`). Its tokens are not copied. tokens:ADDRESS is a directory made by `tokenize` in a bucket,
+    which is downloaded once. With tokens, a size in bytes selects the first tokens by the mean number of bytes per
+    token, or 4 bytes per token if the text is unknown. vocab may be larger than the vocabulary of the tokens.
 
     All other files are kept under `cache` and made by one process at a time. A second call reads and verifies them and
-    imports neither SentencePiece (except for tokens with a size in bytes) nor TFDS (except for tfds). Raises InputError
+    imports neither SentencePiece (except for tokens) nor TFDS (except for tfds). Raises InputError
     for an unusable corpus (see lvp.data.load) or scored text; a vocabulary below 256 (zipf: 2), larger than the corpus
-    supports or different from that of tokens:DIR; sizes that are not positive or leave fewer than two tokens; a cache
+    supports or too small for the tokens; sizes that are not positive or leave fewer than two tokens; a cache
     that cannot be written.
     """
     cache = Path(cache).absolute()
@@ -164,83 +164,76 @@ def prepare(
 
 def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -> Dataset:
     place = _token_place(corpora.split(spec)[1] or "", vocab, cache)
-    if not place.is_dir() or not token_files.begun(place):
-        return _of_other_files(spec, place, vocab, slice_bytes, valid_bytes, cache, scored_spec)
-    meta = token_files.read(place)
-    if meta["vocab"] != vocab:
-        problem = f"the tokens in {place} are of a vocabulary of {meta['vocab']}, not {vocab}"
-        raise InputError(f"{problem}: set vocab to {meta['vocab']}, or tokenize again")
+    meta = shards.read(place) if place.is_dir() and shards.begun(place) else None
+    if meta is not None and meta["settings"]["vocab"] > vocab:
+        problem = f"the tokens in {place} are of a vocabulary of {meta['settings']['vocab']}, not {vocab}"
+        raise InputError(f"{problem}: set vocab to {meta['settings']['vocab']} or more, or tokenize again")
+    if meta is not None:
+        shards.tokenizer_of(place, meta)
+    files = shards.check(place, meta, cache) if meta else _other_files(place, vocab)
+    counts = {split: arrays.total(files[split]) for split in files}
+    first_valid = 0
+    if not files["valid"]:  # as for a text, the end is validation: a tenth, or less if less is wanted
+        held_out = counts["train"] // 10
+        counts["valid"] = held_out if valid_bytes is None else min(held_out, valid_bytes // BYTES_PER_TOKEN)
+        counts["train"] = first_valid = counts["train"] - counts["valid"]
     limits = {"train": slice_bytes, "valid": valid_bytes}
-    sizes = [token_files.head(place, meta, split, limit) for split, limit in limits.items()]
-    for (name, option), (count, size) in zip(_LIMITS.items(), sizes, strict=True):
+    sizes = {split: _head(counts[split], meta, split, limit) for split, limit in limits.items()}
+    for (name, option), (count, _) in zip(_LIMITS.items(), sizes.values(), strict=True):
         if count < 2:
-            problem = f"the {name} part of {place} is too small: {size} bytes make {count} tokens"
-            raise InputError(f"{problem}; give a longer text, or raise {option}")
-    (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes
-    digests = [meta["files"][name]["sha256"] for name in token_files.SPLITS.values()]
-    train, valid = (place / name for name in token_files.SPLITS.values())
+            raise InputError(f"the {name} part of {place} is too small: {count} tokens; give more, or raise {option}")
+    digests = {split: arrays.verified(of_split, vocab, cache) for split, of_split in files.items()}
+    (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes.values()
     dataset = Dataset(
-        train,
-        valid,
+        place,
+        place,
         num_tokens,
         num_valid_tokens,
         vocab,
         train_bytes,
         size_of_valid,
         storage.digest(storage.as_json(digests)),
-        meta["tokenizer_fingerprint"],
+        None if meta is None else meta["settings"]["tokenizer"]["fingerprint"],
         corpora.absolute(spec),
+        first_valid=first_valid,
     )
-    return dataset if scored_spec is None else _with_scored(dataset, place, meta, cache, scored_spec)
+    if scored_spec is None:
+        return dataset
+    if meta is None:
+        raise InputError(f"{spec} has no tokenizer, so no text can be scored; omit the scored text")
+    return _with_scored(dataset, place, meta, cache, scored_spec)
 
 
-def _of_other_files(spec, place: Path, vocab, slice_bytes, valid_bytes, cache: Path, scored_spec) -> Dataset:
-    """The dataset of token files of another project. Their text is unknown, so 4 bytes count as one token."""
-    train, valid = (arrays.find(place, split, vocab) if place.is_dir() else [] for split in ("train", "valid"))
+def _other_files(place: Path, vocab: int) -> dict[str, list[arrays.TokenFile]]:
+    """The token files of another project, by split; without validation files if there are none."""
     if place.is_file():
-        train = arrays.find(place, "train", vocab)
-    if not train:
+        return {"train": arrays.find(place, "train", vocab), "valid": []}
+    files = {split: arrays.find(place, split, vocab) if place.is_dir() else [] for split in shards.SPLITS}
+    if not files["train"]:
         problem = f"no tokens in {place}: no file with train in its name ends in .bin or .npy"
         raise InputError(
             f"{problem}; `python -m lvp tokenize SPEC --vocab {vocab} --out {place}` makes tokens of a text"
         )
-    if scored_spec is not None:
-        raise InputError(f"{spec} has no tokenizer, so no text can be scored; omit the scored text")
-    limits = [None if size is None else size // BYTES_PER_TOKEN for size in (slice_bytes, valid_bytes)]
-    num_tokens, num_valid, first_valid = arrays.total(train), arrays.total(valid), 0
-    if not valid:  # as for a text, the end is validation: a tenth, or less if less is wanted
-        num_valid = num_tokens // 10 if limits[1] is None else min(num_tokens // 10, limits[1])
-        num_tokens = first_valid = num_tokens - num_valid
-    num_tokens, num_valid = (
-        count if limit is None else min(count, limit)
-        for count, limit in zip((num_tokens, num_valid), limits, strict=True)
-    )
-    for count, (name, option) in zip((num_tokens, num_valid), _LIMITS.items(), strict=True):
-        if count < 2:
-            raise InputError(f"the {name} part of {place} is too small: {count} tokens; give more, or raise {option}")
-    digests = [arrays.verified(files, vocab, cache) for files in (train, valid)]
-    return Dataset(
-        place,
-        place,
-        num_tokens,
-        num_valid,
-        vocab,
-        None,
-        None,
-        storage.digest(storage.as_json(digests)),
-        None,
-        corpora.absolute(spec),
-        first_valid=first_valid,
-    )
+    return files
+
+
+def _head(count: int, meta: Mapping | None, split: str, limit: int | None) -> tuple[int, int | None]:
+    """(tokens, bytes of text) of about the first `limit` bytes of a split, by its mean bytes per token."""
+    if meta is None:
+        return count if limit is None else min(count, limit // BYTES_PER_TOKEN), None
+    size = sum(record["bytes"] for record in meta["shards"][split])
+    if limit is None or limit >= size:
+        return count, size
+    return count * limit // size, limit
 
 
 def _token_place(place: str, vocab: int, cache: Path) -> Path:
     """The local file or directory of the tokens at `place` (a path or an address). If `place` holds one directory per
     vocabulary, the directory of `vocab`."""
     if is_address(place):
-        return bucket_copies.local_copy(place, vocab, cache)
+        return shards.local_copy(place, vocab, cache)
     named = corpora.path_of("tokens", place)
-    several = named.is_dir() and not token_files.begun(named) and any(p.name.isdecimal() for p in named.glob("*/"))
+    several = named.is_dir() and not shards.begun(named) and any(p.name.isdecimal() for p in named.glob("*/"))
     return named / str(vocab) if several else named
 
 
@@ -253,7 +246,7 @@ def _with_scored(dataset: Dataset, directory: Path, meta: Mapping, cache: Path, 
     if storage.read_entry(entry) is None:
         with storage.locked(entry):
             if storage.read_entry(entry) is None:
-                tokenizer = token_files.tokenizer(directory, meta)
+                tokenizer = shards.tokenizer_of(directory, meta)
                 storage.write_entry(entry, {_SCORED: storage.npy(tokenizer.encode(b"\n" + further))}, {})
     words = scored.WordCounts.from_text(further)
     return replace(dataset, tokens_scored=entry / _SCORED, scored_words=words, scored_fingerprint=fingerprint)

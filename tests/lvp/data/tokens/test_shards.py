@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lvp import data
-from lvp.data.tokens import files
+from lvp.data.tokens import shards
 from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
@@ -52,23 +52,21 @@ def test_tokens_of_a_directory_equal_those_of_the_text(text, token_dirs, tmp_pat
     np.testing.assert_array_equal(dataset.frequencies(), from_text.frequencies())
     for name in ("num_tokens", "num_valid_tokens", "train_bytes", "valid_bytes", "tokenizer_fingerprint", "vocab"):
         assert getattr(dataset, name) == getattr(from_text, name)
-    assert dataset.tokens_train == token_dirs / "300" / "train.npy" and dataset.spec == f"tokens:{token_dirs / '300'}"
+    assert dataset.tokens_train == token_dirs / "300" and dataset.spec == f"tokens:{token_dirs / '300'}"
     assert data.Dataset.from_dict(json.loads(json.dumps(dataset.to_dict()))) == dataset
     assert isinstance(dataset.tokens("train", mapped=True), np.memmap)
 
 
-def test_a_limit_in_bytes_gives_the_most_tokens_within_it(token_dirs, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_CHUNK", 1000)  # limits inside the first chunk, at its end, and after it
+def test_a_limit_in_bytes_takes_the_first_tokens_by_their_mean_size(token_dirs, tmp_path):
     tokenizer = Tokenizer.load(token_dirs / "300" / "tokenizer.model")
-    tokens = np.load(token_dirs / "300" / "train.npy")
-    ends = np.cumsum([len(tokenizer.pieces[i]) for i in tokens])
-    for limit in (100, int(ends[999]), int(ends[999]) + 1, int(ends[2500]) - 1):
-        sizes = {"vocab": 300, "slice_bytes": limit, "valid_bytes": 57}
+    tokens = np.load(token_dirs / "300" / "train-00000.npy")
+    for limit in (100, 5000, 20_000):
+        sizes = {"vocab": 300, "slice_bytes": limit, "valid_bytes": 570}
         dataset = data.prepare(f"tokens:{token_dirs / '300'}", **sizes, cache=tmp_path)
         train = dataset.tokens("train")
-        assert ends[train.size - 1] <= limit < ends[train.size] and dataset.num_tokens == train.size
-        assert len(tokenizer.decode(train)) == dataset.train_bytes == ends[train.size - 1]
-        assert len(tokenizer.decode(dataset.tokens("valid"))) == dataset.valid_bytes <= 57
+        np.testing.assert_array_equal(train, tokens[: train.size])
+        assert dataset.num_tokens == train.size and (dataset.train_bytes, dataset.valid_bytes) == (limit, 570)
+        assert len(tokenizer.decode(train)) == pytest.approx(limit, rel=0.2)
         assert dataset.frequencies().sum() == pytest.approx(1)
         assert dataset.bytes_per_token == dataset.train_bytes / train.size
 
@@ -76,7 +74,7 @@ def test_a_limit_in_bytes_gives_the_most_tokens_within_it(token_dirs, tmp_path, 
 def test_a_directory_of_vocabularies_provides_each_of_them(token_dirs, tmp_path):
     for vocab in (300, 350):
         dataset = data.prepare(f"tokens:{token_dirs}", **(WHOLE_TEXT | {"vocab": vocab}), cache=tmp_path)
-        assert dataset.tokens_train == token_dirs / str(vocab) / "train.npy" and dataset.spec == f"tokens:{token_dirs}"
+        assert dataset.tokens_train == token_dirs / str(vocab) and dataset.spec == f"tokens:{token_dirs}"
     with pytest.raises(
         InputError, match=r"no tokens in .*/400: .*; `python -m lvp tokenize SPEC --vocab 400 --out .*/400`"
     ):
@@ -105,31 +103,21 @@ def test_fingerprints_depend_on_tokens_and_tokenizer(token_dirs, tmp_path):
     assert again.tokenizer_fingerprint == dataset.tokenizer_fingerprint
 
 
-def rewrite(path, tokens):
-    """Replaces the token file by one of the same size. Only its digest then differs from `meta.json`."""
-    size = path.stat().st_size
-    with files.Appender(path, tokens.dtype, 0, files.EMPTY) as file:
-        file.append(tokens)
-        file.finish()
-    assert path.stat().st_size == size
-
-
 def truncate(out):
-    os.truncate(out / "train.npy", (out / "train.npy").stat().st_size - 10)
+    os.truncate(out / "train-00000.npy", (out / "train-00000.npy").stat().st_size - 10)
 
 
 def lengthen(out):
-    with open(out / "valid.npy", "ab") as file:
+    with open(out / "valid-00000.npy", "ab") as file:
         file.write(b"\0\0")
 
 
 def remove_tokens(out):
-    (out / "valid.npy").unlink()
+    (out / "valid-00000.npy").unlink()
 
 
-def change_header(out):
-    content = (out / "train.npy").read_bytes()
-    (out / "train.npy").write_bytes(content.replace(b"<u2", b"<i2", 1))
+def add_tokens(out):
+    shutil.copy(out / "train-00000.npy", out / "train-00001.npy")
 
 
 def change_tokenizer(out):
@@ -141,15 +129,15 @@ def remove_tokenizer(out):
 
 
 def write_a_token_outside_the_vocabulary(out):
-    tokens = np.load(out / "train.npy")
+    tokens = np.load(out / "train-00000.npy")
     tokens[7] = 300
-    rewrite(out / "train.npy", tokens)
+    np.save(out / "train-00000.npy", tokens)
 
 
 def change_a_token(out):
-    tokens = np.load(out / "train.npy")
+    tokens = np.load(out / "train-00000.npy")
     tokens[7] = (tokens[7] + 1) % 300
-    rewrite(out / "train.npy", tokens)
+    np.save(out / "train-00000.npy", tokens)
 
 
 def change_meta(out):
@@ -161,65 +149,51 @@ def empty_meta(out):
     (out / "meta.json").write_bytes(b"")
 
 
-def change_format(out):
+def change_types(out):
     meta = json.loads((out / "meta.json").read_text())
     del meta["digest"]
-    content = meta | {"format": 99}
+    content = meta | {"shards": {"train": "x", "valid": []}}
     (out / "meta.json").write_text(json.dumps(content | {"digest": storage.digest(storage.as_json(content))}))
 
 
 def mark_as_unfinished(out):
     (out / "meta.json").unlink()
-    files.write_unfinished(out, {"command": "python -m lvp tokenize text:/a --vocab 300 --out /b"})
 
 
 @pytest.mark.parametrize(
     "damage, message",
     [
-        (
-            truncate,
-            r"train.npy is truncated: \d+ bytes expected, got \d+; delete it and make it again: python -m lvp",
-        ),
-        (lengthen, r"valid.npy is longer than expected: \d+ bytes expected, got \d+"),
-        (remove_tokens, "cannot read .*valid.npy: No such file"),
-        (change_header, r"train.npy is damaged: its header is not that of \d+ tokens of uint16"),
+        (truncate, "train-00000.npy is not an array of numbers: mmap length is greater than file size"),
+        (lengthen, r"valid-00000.npy is longer than expected: its header states \d+ tokens"),
+        (remove_tokens, r"has other shards than its meta.json states \(valid-00000.npy\); delete it and make it again"),
+        (add_tokens, r"has other shards than its meta.json states \(train-00001.npy\)"),
         (change_tokenizer, "tokenizer.model is not the tokenizer that made the tokens .*fingerprint"),
         (remove_tokenizer, "tokenizer.model is missing"),
-        (write_a_token_outside_the_vocabulary, "train.npy contains token 300, but its vocabulary is 300"),
-        (change_a_token, "train.npy is damaged: it differs from its digest"),
+        (write_a_token_outside_the_vocabulary, "train-00000.npy has token 300 at position 7, outside"),
+        (change_a_token, "train-00000.npy is damaged: it differs from its digest"),
         (change_meta, "meta.json is damaged"),
         (empty_meta, "meta.json is damaged"),
-        (change_format, "meta.json has format 99, not 1"),
-        (mark_as_unfinished, "are unfinished; continue with: python -m lvp tokenize text:/a --vocab 300 --out /b"),
+        (change_types, "meta.json is damaged"),
+        (mark_as_unfinished, "are unfinished; repeat the command that began them"),
         (shutil.rmtree, "no tokens in"),
     ],
 )
 def test_damage_gives_a_one_line_error_and_no_file_changes(token_dirs, out, damage, message):
     shutil.copy(token_dirs / "350" / "tokenizer.model", out.parent / "other.model")
     damage(out)
-    before = {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()}
+    kept = lambda: {p: p.read_bytes() for p in out.parent.rglob("*") if p.is_file() and "cache" not in p.parts}  # noqa: E731
+    before = kept()
     with pytest.raises(InputError, match=message) as caught:
         data.prepare(f"tokens:{out}", **WHOLE_TEXT, cache=out.parent / "cache")
     assert "\n" not in str(caught.value)
-    assert {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()} == before
-
-
-def test_a_large_file_is_only_sampled(out, monkeypatch):
-    monkeypatch.setattr(files, "_SMALL", 0)
-    change_a_token(out)
-    data.prepare(f"tokens:{out}", **WHOLE_TEXT, cache=out.parent)  # only a check of all bytes detects the changed token
-    with pytest.raises(InputError, match="train.npy is damaged"):
-        files.verify(out)
-    write_a_token_outside_the_vocabulary(out)
-    with pytest.raises(InputError, match="contains token 300"):
-        data.prepare(f"tokens:{out}", **WHOLE_TEXT, cache=out.parent)
+    assert kept() == before
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"vocab": 512}, "are of a vocabulary of 300, not 512: set vocab to 300, or tokenize again"),
-        ({"slice_bytes": 1}, "the training part of .* is too small: 1 bytes make 1 tokens"),
+        ({"vocab": 299}, "are of a vocabulary of 300, not 299: set vocab to 300 or more, or tokenize again"),
+        ({"slice_bytes": 1}, "the training part of .* is too small: 0 tokens; give more, or raise slice_bytes"),
         ({"valid_bytes": 0}, "valid_bytes=0"),
         ({"spec": "tokens:"}, "needs a path"),
         ({"spec": "token:x"}, r"unknown corpus 'token'; did you mean tokens\?"),
@@ -229,7 +203,7 @@ def test_unsuitable_settings_are_refused(token_dirs, tmp_path, change, message):
     settings = {"spec": f"tokens:{token_dirs / '300'}", **WHOLE_TEXT, "cache": tmp_path / "cache"} | change
     with pytest.raises(InputError, match=message):
         data.prepare(**settings)
-    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "cache" / "datasets").exists()
 
 
 def test_tokens_cannot_be_loaded_as_text(token_dirs, tmp_path):
@@ -237,10 +211,5 @@ def test_tokens_cannot_be_loaded_as_text(token_dirs, tmp_path):
         data.load(f"tokens:{token_dirs / '300'}", cache=tmp_path)
 
 
-def test_large_vocabularies_use_wider_integers(tmp_path):
-    assert [files.dtype_of(m) for m in (256, 1 << 16, (1 << 16) + 1)] == [np.uint16, np.uint16, np.int32]
-    tokens = np.array([0, 70_000, 5], np.int64)
-    with files.Appender(tmp_path / "t.npy", files.dtype_of(70_001), 0, files.EMPTY) as file:
-        file.append(tokens)
-        file.finish()
-    np.testing.assert_array_equal(np.load(tmp_path / "t.npy", mmap_mode="r"), tokens)
+def test_large_vocabularies_use_wider_integers():
+    assert [shards.dtype_of(m) for m in (256, 1 << 16, (1 << 16) + 1)] == [np.uint16, np.uint16, np.int32]
