@@ -8,6 +8,7 @@ import time
 import pytest
 
 from lvp.data.tokens import tokenization
+from tests.faults.test_clusters import cluster  # noqa: F401  fixture
 from tests.lvp.data.tokens.texts import some_text
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_killed_node_changes_no_byte(cluster, tmp_path):
+def test_a_killed_node_changes_no_byte(cluster, tmp_path):  # noqa: F811
     (tmp_path / "t.txt").write_text(some_text(1_000_000))
     settings = tokenization.Settings(f"text:{tmp_path / 't.txt'}", 300, valid_bytes=50_000, tokenizer_bytes=50_000)
     node, out = cluster.add(), tmp_path / "out"

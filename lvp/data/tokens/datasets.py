@@ -115,10 +115,9 @@ def prepare(
     scored_spec names another text (see lvp.data.tokens.scored), which is taken whole and never trained on. The
     tokenizer is trained on the whole training part, so all slices of a corpus share it. For zipf there is no text:
     4 bytes count as one token, and None means 2^20 and 2^17 tokens. tokens:PATH is a directory made by `python -m lvp
-    tokenize`, a directory that contains it as PATH/VOCAB, or token files of another project
-    (`lvp.data.tokens.arrays`). Its tokens are not copied. tokens:ADDRESS is a directory made by `tokenize` in a bucket,
-    which is downloaded once. With tokens, a size in bytes selects the first tokens by the mean number of bytes per
-    token, or 4 bytes per token if the text is unknown. vocab may be larger than the vocabulary of the tokens.
+    tokenize`, a directory that contains it as PATH/VOCAB, or token files of another project; its tokens are not copied.
+    tokens:ADDRESS is a directory in a bucket, which is downloaded once. With tokens, a size in bytes counts the mean
+    number of bytes per token, or 4 if the text is unknown, and vocab may be larger than that of the tokens.
 
     All other files are kept under `cache` and made by one process at a time. A second call reads and verifies them and
     imports neither SentencePiece (except for tokens) nor TFDS (except for tfds). Raises InputError

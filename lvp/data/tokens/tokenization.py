@@ -26,7 +26,7 @@ from lvp.files.buckets import refusals
 
 VALID_BYTES = 10_000_000
 TOKENIZER_BYTES = 100_000_000
-_SHARD = 1 << 24  # approximate bytes of text of a shard
+_SHARD = 1 << 23  # approximate bytes of text of a shard
 _LOG_SECONDS = 30.0  # time between progress lines without a terminal
 
 
