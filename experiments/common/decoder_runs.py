@@ -1,18 +1,25 @@
 """The configuration that all experiments with decoders share."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from experiments.common.checks import check_count, check_seeds
 from lvp.errors import InputError
-from lvp.models.configs import OMITTED, DecoderConfig
+from lvp.models.configs import CHOICES, OMITTED, DecoderConfig
 from lvp.training import Cell, DataConfig, OptimizerConfig, check_positive
+from lvp.training.batches import ORDERS
 
 
 def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
     """`count` rates from `low` to `high` at equal ratios, rounded to 4 digits so that labels can show them in full."""
     return tuple(float(f"{x:.4g}") for x in np.geomspace(low, high, count))
+
+
+# The fields of `DecoderRuns` that `DecoderConfig` has too.
+_OF_MODEL = ("layers", "context", "head_dim", "mlp_factor", "norm", "position_amplitude", "dtype", "attention")
+_OF_MODEL += ("scan", "remat", "param_dtype")
 
 
 @dataclass(frozen=True)
@@ -36,8 +43,16 @@ class DecoderRuns:
     b1: float = 0.9  # Adam's constants are not stated: optax's and PyTorch's defaults
     b2: float = 0.999  # as b1
     eps: float = 1e-8  # as b1
-    dtype: str = "float32"  # not stated; the compute dtype, parameters are float32
+    dtype: str = "float32"  # not stated; the compute dtype
     attention: str = field(default="masked", metadata=OMITTED)  # ours; "fused" is the device's kernel, in bfloat16
+    # The fields below are for size and precision; none is stated, except where an experiment says so.
+    order: str = field(default="windows", metadata=OMITTED)  # of the batches (`lvp.training.DataConfig.order`)
+    micro_batches: int = field(default=1, metadata=OMITTED)  # parts of a batch, for memory
+    scan: bool = field(default=False, metadata=OMITTED)  # blocks compiled once
+    remat: str = field(default="none", metadata=OMITTED)  # "dots", "block": recomputed in the backward pass
+    clip_norm: float | None = field(default=None, metadata=OMITTED)  # largest norm of the gradient
+    param_dtype: str = field(default="float32", metadata=OMITTED)  # of the parameters and, as a rule, the moments
+    moment_dtype: str | None = field(default=None, metadata=OMITTED)  # of the first moment; None: `param_dtype`
     final_fraction: float = 0.1  # not stated; the train loss is the mean over this last part of the steps
 
     def __post_init__(self):
@@ -45,6 +60,12 @@ class DecoderRuns:
         check_positive("eps", self.eps)
         for name in ("position_amplitude", "b1", "b2"):
             check_positive(name, getattr(self, name), zero=True)
+        check_count(self, "micro_batches")
+        for name, allowed in (("order", ORDERS), ("remat", CHOICES["remat"]), ("param_dtype", CHOICES["param_dtype"])):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.clip_norm is not None:
+            check_positive("clip_norm", self.clip_norm)
         if max(self.b1, self.b2) >= 1:
             raise InputError(f"b1 and b2 must be below 1, got {self.b1} and {self.b2}")
 
@@ -53,32 +74,25 @@ class DecoderRuns:
         """Adam with the configured constants."""
         return OptimizerConfig("adam", {"b1": self.b1, "b2": self.b2, "eps": self.eps})
 
-    def model(self, width: int, vocab: int) -> DecoderConfig:
-        """The decoder of one shape. `dataclasses.replace` changes further fields."""
-        return DecoderConfig(
-            vocab=vocab,
-            width=width,
-            layers=self.layers,
-            context=self.context,
-            # More than four blocks make the program of a deep model slow to compile.
-            attention_block=max(DecoderConfig.attention_block, -(-self.context // 4)),
-            head_dim=self.head_dim,
-            mlp_factor=self.mlp_factor,
-            norm=self.norm,
-            position_amplitude=self.position_amplitude,
-            dtype=self.dtype,
-            attention=self.attention,
-        )
+    def model(self, width: int, vocab: int, **changes: Any) -> DecoderConfig:
+        """The decoder of one shape, with `changes` to its fields."""
+        shared = {name: getattr(self, name) for name in _OF_MODEL}
+        # More than four blocks make the program of a deep model slow to compile.
+        block = max(DecoderConfig.attention_block, -(-self.context // 4))
+        return DecoderConfig(**{"vocab": vocab, "width": width, "attention_block": block} | shared | changes)
 
     def cell(self, model: DecoderConfig, steps: int) -> Cell:
         """The cell of one model under Adam at constant rates. `dataclasses.replace` changes further fields."""
         return Cell(
             model=model,
-            data=DataConfig(self.corpus, self.slice_bytes, self.valid_bytes),
+            data=DataConfig(self.corpus, self.slice_bytes, self.valid_bytes, self.order),
             batch=self.batch,
             steps=steps,
             optimizer=self.adam,
             final_fraction=self.final_fraction,
+            micro_batches=self.micro_batches,
+            clip_norm=self.clip_norm,
+            moment_dtype=self.moment_dtype,
         )
 
 

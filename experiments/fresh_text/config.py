@@ -13,7 +13,6 @@ from lvp.errors import InputError
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Table, row_multiplier, table
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
-from lvp.training.batches import SOURCES
 
 ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
 MOST_EPOCHS = 0.99  # the number of steps is rounded, so that a whole epoch could draw some rows twice
@@ -90,8 +89,6 @@ class Config(TunedRuns):
             )
         if len(set(self.shapes)) < len(self.shapes):
             raise InputError(f"widths and vocabs hold a shape twice: {self.shapes}; remove the repetition")
-        if self.order not in SOURCES:
-            raise InputError(f"order must be one of {', '.join(SOURCES)}, got {self.order!r}")
         if not check_positive("epochs", self.epochs) <= MOST_EPOCHS:
             raise InputError(f"epochs must be at most {MOST_EPOCHS}, so that no row is drawn twice; got {self.epochs}")
         for name, least, most in (
@@ -186,7 +183,6 @@ def cell_of(config: Config, arm: Arm, shape: ModelShape) -> Cell:
     return replace(
         cell,
         steps=steps,
-        data=replace(cell.data, order=config.order),
         optimizer=_optimizer(config, arm),
         cooldown=config.cooldown if arm.scheduled else None,
     )

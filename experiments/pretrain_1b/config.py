@@ -11,7 +11,6 @@ from experiments.common.decoder_runs import DecoderRuns
 from experiments.common.experiment import CellLanes
 from lvp.analysis.claims import refusal
 from lvp.errors import InputError
-from lvp.models.configs import DecoderConfig
 from lvp.parametrization import table, uniform
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
@@ -35,11 +34,11 @@ class Config(DecoderRuns):
     window: int = 2048  # Table 3
     norm_epsilon: float = 1e-5  # not stated: a usual value
     dtype: str = "bfloat16"  # not stated: the accelerators' usual dtype
-    scan: bool = True  # blocks compiled once
-    remat: str = "block"  # blocks recomputed in the backward pass
+    scan: bool = True
+    remat: str = "block"
     attention_block: int = 512  # queries per call of the attention kernel
     batch: int = 256  # not stated: 2^20 tokens
-    micro_batches: int = 8  # parts of a batch, for memory
+    micro_batches: int = 8
     steps: int = 62_000  # 65 B tokens
     rate: float = 3e-4  # not stated: a usual value
     rates: tuple[float, ...] = ()  # candidates, at ratios 1 and √d: the best at √d replaces `rate`; empty: not tuned
@@ -58,7 +57,7 @@ class Config(DecoderRuns):
     def __post_init__(self):
         super().__post_init__()
         check_count(self, "width")
-        for name in ("rate", "clip_norm", "weight_decay"):
+        for name in ("rate", "weight_decay"):
             check_positive(name, getattr(self, name))
         check_seeds(self, "seeds", least=2)
         if bool(self.rates) != bool(self.selecting_seeds):
@@ -174,36 +173,17 @@ TIERS = {
 
 def cell_of(config: Config) -> Cell:
     """The cell of lanes whose words are scored only at the end."""
-    model = DecoderConfig(
-        vocab=config.vocab,
-        width=config.width,
-        layers=config.layers,
-        context=config.context,
-        head_dim=config.head_dim,
-        mlp_factor=config.mlp_factor,
-        norm=config.norm,
-        norm_epsilon=config.norm_epsilon,
-        position_amplitude=config.position_amplitude,
-        dtype=config.dtype,
-        attention_block=config.attention_block,
-        positions="rotary",
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        window=config.window,
-        mlp="swiglu",
-        scan=config.scan,
-        remat=config.remat,
-    )
+    own = ("norm_epsilon", "attention_block", "heads", "kv_heads", "window")
+    form = {"positions": "rotary", "mlp": "swiglu", **{name: getattr(config, name) for name in own}}
+    model = config.model(config.width, config.vocab, **form)
     cell = config.cell(model, config.steps)
     return replace(
         cell,
         optimizer=OptimizerConfig("adamw", {**config.adam.options, "weight_decay": config.weight_decay}),
-        data=replace(cell.data, scored=config.scored, order=config.order),
+        data=replace(cell.data, scored=config.scored),
         measured_steps=config.measured_steps,
         measures=("validation",),
-        micro_batches=config.micro_batches,
         cooldown=config.cooldown,
-        clip_norm=config.clip_norm,
     )
 
 

@@ -174,7 +174,6 @@ def trained_cell(config: Config, kind: str) -> Cell:
         optimizer=optimizer,
         measured_steps=config.measured_steps,
         measures=("gradients",),
-        micro_batches=config.micro_batches,
         cooldown=config.cooldown,
     )
 

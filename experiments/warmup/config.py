@@ -215,7 +215,6 @@ def arm_cell(config: Config, name: str) -> Cell:
         optimizer=optimizer,
         measured_steps=config.measured_steps,
         measures=config.measures,
-        micro_batches=config.micro_batches,
         cooldown=config.cooldown,
     )
 

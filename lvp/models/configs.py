@@ -13,6 +13,7 @@ CHOICES = {
     "mlp": ("gelu", "swiglu"),
     "remat": ("none", "dots", "block"),
     "dtype": ("float32", "bfloat16"),
+    "param_dtype": ("float32", "bfloat16"),
     "attention": ("masked", "fused"),
 }
 
@@ -39,7 +40,7 @@ class DecoderConfig:
     norm: str = "layer"  # "none", "layer" or "rms"
     norm_epsilon: float = 1e-6  # added to the variance
     position_amplitude: float = 1.0  # factor on sinusoidal positions, whose entries lie in [−1, 1]
-    dtype: str = "float32"  # of the computation; parameters are float32
+    dtype: str = "float32"  # of the computation
     attention_block: int = 64  # queries per call of the attention kernel
     tied: bool = False  # one matrix is embedding and head, with the head's role (`lvp.roles.DEFAULT` says why)
     # "sinusoidal": a fixed encoding added to the token rows, at any length. "learned": a matrix [context, width] with
@@ -70,6 +71,7 @@ class DecoderConfig:
     attention: str = field(default="masked", metadata=OMITTED)
     # Token rows are divided by their RMS (with `norm_epsilon`) before positions are added, and take no multiplier.
     normalize_rows: bool = field(default=False, metadata=OMITTED)
+    param_dtype: str = field(default="float32", metadata=OMITTED)  # of the parameters; drawn in float32, then rounded
 
     def __post_init__(self):
         sizes = ("vocab", "width", "layers", "context", "mlp_factor", "attention_block")

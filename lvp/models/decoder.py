@@ -84,9 +84,10 @@ class DecoderModule(nn.Module):
 class Decoder(NamedTuple):
     """The functions of a decoder.
 
-    - `init(key, init_std=None)` → params, a nested dict of float32 arrays. `init_std` maps each matrix role to a
-      standard deviation (a number or a traced array); a missing role raises InputError. None means width^(−1/2) for
-      every matrix, learned positions included (Hayou & Liu 2025, section 4.1). Gains start at one and biases at zero.
+    - `init(key, init_std=None)` → params, a nested dict of arrays in `param_dtype`. `init_std` maps each matrix role
+      to a standard deviation (a number or a traced array); a missing role raises InputError. None means width^(−1/2)
+      for every matrix, learned positions included (Hayou & Liu 2025, section 4.1). Gains start at one and biases at
+      zero.
     - `apply(params, tokens_BT, capture=False)` → hidden_BTD in the compute dtype, after the last norm. With capture,
       it returns (hidden, inputs). `inputs` maps the path of each matrix to its input: [N, in] (with `scan`, in blocks
       [layers, N, in]), the tokens for the embedding, the row indices int32 [T] for learned positions, and the head's
@@ -109,9 +110,10 @@ def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Deco
         params = module.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
         if missing := set(jax.tree.leaves(roles.labels(params))) - {"vector", *std}:
             raise InputError(f"init_std has no {min(missing)!r}: give a std for each role of a matrix")
-        return jax.tree.map(
+        drawn = jax.tree.map(
             lambda leaf, role: leaf if role == "vector" else leaf * std[role], params, roles.labels(params)
         )
+        return jax.tree.map(lambda leaf: leaf.astype(config.param_dtype), drawn)
 
     def apply(params, tokens_BT, capture: bool = False):
         if not capture:

@@ -1,8 +1,7 @@
 """Batches of a training step: their sources on the device, and the feed that brings them there."""
 
-import sys
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -13,6 +12,8 @@ from lvp.parallel import sharding
 
 _MAX_INT32 = int(np.iinfo(np.int32).max)
 ALL_STEPS = _MAX_INT32  # the stop of a feed whose data serve every step
+DEVICE_TOKENS = _MAX_INT32  # positions on the device are int32; windows of a longer text are read by the host
+ORDERS = ("windows", "rows")  # `DataConfig.order`
 
 
 class Feed(Protocol):
@@ -30,9 +31,6 @@ class RandomWindows:
 
     tokens: Any  # int32 [n]
 
-    shared: ClassVar[bool] = True
-    max_tokens: ClassVar[int] = _MAX_INT32  # positions are int32
-
     def batch(self, key: jax.Array, step: jax.Array | int, rows: int, context: int) -> jax.Array:
         """The batch of a step, int32 [rows, context + 1]: a pure function of (key, step)."""
         return random_windows(self.tokens, key, step, rows, context)
@@ -45,13 +43,10 @@ class RandomWindows:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StreamedRows:
-    """Rows read from disk for a few steps. Each lane reads its own, in the order of its seed."""
+    """Rows or windows that the host read for a few steps. Each lane has its own, by its seed."""
 
     rows: Any  # int32 [steps, batch, context + 1]
     start: Any  # int32 scalar: the step of rows[0]
-
-    shared: ClassVar[bool] = False
-    max_tokens: ClassVar[int] = sys.maxsize
 
     def batch(self, key: jax.Array, step: jax.Array | int, rows: int, context: int) -> jax.Array:
         """The batch of a step, int32 [rows, context + 1]. Only `step` is used: the host has read the rows."""
@@ -61,7 +56,3 @@ class StreamedRows:
         """Shardings on a mesh: a device holds the rows that it trains on."""
         rows = NamedSharding(mesh, PartitionSpec(None, sharding.TOKENS))
         return StreamedRows(rows, NamedSharding(mesh, PartitionSpec()))
-
-
-# Batch source by `DataConfig.order`.
-SOURCES: dict[str, type[RandomWindows] | type[StreamedRows]] = {"windows": RandomWindows, "rows": StreamedRows}

@@ -15,9 +15,9 @@ import optax
 
 from lvp import optim, roles
 from lvp.errors import InputError
-from lvp.models.configs import OMITTED, DecoderConfig
+from lvp.models.configs import CHOICES, OMITTED, DecoderConfig
 from lvp.parametrization import Table
-from lvp.training.batches import SOURCES, RandomWindows, StreamedRows
+from lvp.training.batches import DEVICE_TOKENS, ORDERS
 
 OPTIMIZERS: Mapping[str, Callable] = {
     "adam": optax.adam,
@@ -102,13 +102,20 @@ class OptimizerConfig:
             del options["eps"]
         if self.kind == "muon":
             # `optax.contrib.muon` has its own Adam, but with Nesterov momentum.
-            renamed = {"adam_b1": "b1", "adam_b2": "b2", "eps": "eps"}
+            renamed = {"adam_b1": "b1", "adam_b2": "b2", "eps": "eps", "mu_dtype": "mu_dtype"}
             of_adam = {renamed[name]: value for name, value in options.items() if name in renamed}
             decay = {"weight_decay": options.pop("weight_decay")} if "weight_decay" in options else {}
             factory = dict.fromkeys(table, functools.partial(optax.adamw if decay else optax.adam, **of_adam))
             factory["hidden"] = functools.partial(optax.contrib.muon, **options)
             options = decay
         return optim.parametrized(factory, table, learning_rate=learning_rate, **options, **arguments)
+
+    def check_moment_dtype(self, dtype: str) -> None:
+        """Raises InputError for an unknown dtype, and for a factory without the argument `mu_dtype`."""
+        if dtype not in CHOICES["dtype"]:
+            raise InputError(f"moment_dtype must be one of {', '.join(CHOICES['dtype'])}, got {dtype!r}")
+        if "mu_dtype" not in self._parameters:
+            raise InputError(f"moment_dtype={dtype}: optimizer {self.kind} has no dtype of its moments; omit it")
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -137,18 +144,18 @@ class DataConfig:
     corpus: str  # as in `lvp.data.load`
     slice_bytes: int | None = None  # length of the training text; None takes the whole split
     valid_bytes: int | None = None  # length of the validation text; None takes the whole split
-    # "windows": random windows of tokens on the device; "rows": rows streamed from disk, each once an epoch.
+    # "windows": random windows, of tokens on the device or, above `DEVICE_TOKENS`, read from disk. "rows": rows read
+    # from disk, each once an epoch.
     order: str = "windows"
     scored: str | None = None  # text whose likelihood is computed after the last step (`lvp.data.tokens.scored`)
 
     def __post_init__(self):
-        if self.order not in SOURCES:
-            raise InputError(f"order must be one of {', '.join(SOURCES)}, got {self.order!r}")
+        if self.order not in ORDERS:
+            raise InputError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
 
-    @property
-    def source(self) -> type[RandomWindows] | type[StreamedRows]:
-        """The batch source of the order."""
-        return SOURCES[self.order]
+    def read_by_host(self, num_tokens: int = 0) -> bool:
+        """Whether the host reads the batches of a training text of `num_tokens` tokens, each lane its own."""
+        return self.order == "rows" or num_tokens > DEVICE_TOKENS
 
 
 class AnyCell:
@@ -219,7 +226,8 @@ class Cell(AnyCell):
 
     Raises:
       InputError: a size below 1, a fraction or step out of range, micro-batches that do not divide the batch, an
-        unknown measure, or a clip_norm that is not above zero. The error names the field.
+        unknown measure, a clip_norm that is not above zero, or a moment_dtype that the optimizer does not have. The
+        error names the field.
     """
 
     model: DecoderConfig  # shapes and switches of the decoder
@@ -234,6 +242,8 @@ class Cell(AnyCell):
     cooldown: float | None = None  # cool-down of `lvp.optim.trapezoid`, a fraction of the steps; None: constant rates
     measures: tuple[str, ...] = DEFAULT_MEASURES  # kinds, of `MEASURES`; "validation" is the loss after the step
     clip_norm: float | None = None  # largest norm of the gradient of all parameters; larger gradients are scaled down
+    # Of the first moment ("float32" or "bfloat16"); None is the parameters' dtype.
+    moment_dtype: str | None = field(default=None, metadata=OMITTED)
 
     def __post_init__(self):
         self.check_steps()
@@ -257,6 +267,10 @@ class Cell(AnyCell):
             )
         if self.clip_norm is not None:
             check_positive("clip_norm", self.clip_norm)
+        if self.model.scan and self.measured_steps and "representation" in self.measures:
+            raise InputError("scan: the measure 'representation' needs blocks that are not stacked; omit one of them")
+        if self.moment_dtype is not None:
+            self.optimizer.check_moment_dtype(self.moment_dtype)
         if self.cooldown is not None and not 0 <= self.cooldown <= 1:
             raise InputError(f"cooldown must be a fraction of the steps in [0, 1], got {self.cooldown}")
 

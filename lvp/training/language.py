@@ -16,7 +16,7 @@ from lvp.losses import next_token_loss
 from lvp.models.decoder import decoder, first_input
 from lvp.parallel import sharding
 from lvp.parametrization import uniform
-from lvp.training.batches import ALL_STEPS, Feed, RandomWindows, StreamedRows
+from lvp.training.batches import ALL_STEPS, DEVICE_TOKENS, Feed, RandomWindows, StreamedRows
 from lvp.training.cell import Cell, Lane, traced_table
 from lvp.training.program import PackedProgram
 
@@ -25,14 +25,9 @@ _CORPUS_TOKENS = 12_000_000  # assumed for a whole corpus: WikiText-2 has fewer 
 
 
 def check_lengths(cell: Cell, train: int, valid: int) -> None:
-    """Raises InputError if the training or validation text has too few or too many tokens for the cell."""
+    """Raises InputError if the training or validation text has too few tokens for the cell."""
     if train < cell.model.context + 1:
         raise InputError(f"the training slice holds {train} tokens; give at least {cell.model.context + 1}, one row")
-    if train > cell.data.source.max_tokens:
-        raise InputError(
-            f"{train} training tokens are too many for data order {cell.data.order!r}, at most "
-            f'{cell.data.source.max_tokens}: use data order "rows", which reads from disk'
-        )
     if valid < 2:
         raise InputError(f"the validation text holds {valid} tokens; give at least 2")
 
@@ -59,9 +54,11 @@ class TrainingData(NamedTuple):
         """The data of a cell that draws random windows from the training tokens.
 
         The last group of windows is padded with weight 0. Windows of the scored text advance by half a context
-        (`lvp.data.tokens.batches.evaluation_windows`). Raises InputError if a text is too short or too long for the
-        cell.
+        (`lvp.data.tokens.batches.evaluation_windows`). Raises InputError if a text is too short for the cell, and
+        ValueError if the host must read the windows (`lane_feeds`).
         """
+        if len(train) > DEVICE_TOKENS:
+            raise ValueError(f"{len(train)} training tokens exceed {DEVICE_TOKENS}: use lane_feeds")
         rest = cls._without_batches(cell, len(train), valid, scored)
         frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
         return rest._replace(train=RandomWindows(np.array(train, np.int32)), frequencies=frequencies)
@@ -87,7 +84,7 @@ def data_shapes(cell: Cell) -> TrainingData:
     windows, weights = shape((1, rows, context + 1), jnp.int32), shape((1, rows, context), jnp.float32)
     train: Any = StreamedRows(shape((STREAMED_STEPS, cell.batch, context + 1), jnp.int32), shape((), jnp.int32))
     frequencies = None
-    if cell.data.source.shared:
+    if not cell.data.read_by_host():
         num_tokens = cell.data.slice_bytes or _CORPUS_TOKENS  # a token has at least one byte
         train = RandomWindows(shape((num_tokens,), jnp.int32))
         frequencies = shape((cell.vocab,), jnp.float32)
@@ -101,9 +98,9 @@ def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> lis
 
 
 class StreamedTokens:
-    """The feed of a lane whose cell streams rows from disk.
+    """The feed of a lane whose rows or windows the host reads, from memory or disk.
 
-    Each process reads the rows that its devices of the mesh train on. A thread reads the next rows during training.
+    Each process reads what its devices of the mesh train on. A thread reads the next rows during training.
     Raises InputError for tokens outside of the vocabulary, when they are read.
     """
 
@@ -116,10 +113,9 @@ class StreamedTokens:
         mesh: Mesh | None = None,
         scored: np.ndarray | None = None,
     ):
-        if cell.data.source is not StreamedRows:
-            raise ValueError(f'StreamedTokens needs a cell of data order "rows", got {cell.data.order!r}')
         self._cell, self._mesh = cell, mesh
-        self._rows = streams.Rows(train, context=cell.model.context, batch=cell.batch, seed=seed)
+        kind = streams.Rows if cell.data.order == "rows" else streams.Windows
+        self._rows = kind(train, context=cell.model.context, batch=cell.batch, seed=seed)
         self._rest = TrainingData._without_batches(cell, len(train), valid, scored)
         # The file may be larger than memory: it is counted only if a measure needs it.
         if cell.measured_steps and "vocabulary" in cell.measures:
@@ -156,14 +152,16 @@ class StreamedTokens:
 def lane_feeds(
     cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None, mesh: Mesh | None = None
 ) -> Callable[[Lane], Feed]:
-    """lane → its feed, by the cell's data order. Lanes that draw random windows share one copy of the data.
+    """lane → its feed, by the cell's data order. Lanes share one copy of tokens on the device.
+
+    Random windows of more than `DEVICE_TOKENS` tokens are read by the host, and drawn by its generator.
 
     Args:
       train, valid: int [n], tokens of the training and validation text, in memory or memory-mapped.
       scored: int [n], tokens of the text that is scored; None without it.
       mesh: of the program; None for one device.
     """
-    if not cell.data.source.shared:
+    if cell.data.read_by_host(len(train)):
         return lambda lane: StreamedTokens(cell, train, valid, lane.seed, mesh, scored)
     data = TrainingData.from_tokens(cell, train, valid, scored)
     if mesh is None:  # on a mesh every run places the data
@@ -195,7 +193,7 @@ class Program(PackedProgram):
     """
 
     def __init__(self, cell: Cell, lanes: int = 1, mesh: Mesh | None = None):
-        if lanes > 1 and not cell.data.source.shared:
+        if lanes > 1 and cell.data.read_by_host():
             raise ValueError(
                 f"lanes must be 1 for data order {cell.data.order!r}, got {lanes}: each lane reads its own rows"
             )
@@ -218,7 +216,8 @@ class Program(PackedProgram):
     def _optimizer(self, lane):
         cell = self.cell
         table = traced_table(uniform(width=cell.model.width, vocab=cell.model.vocab), lane)
-        tx = cell.optimizer.transformation(table, self._rate(lane), lane["options"])
+        moments = {} if cell.moment_dtype is None else {"mu_dtype": jnp.dtype(cell.moment_dtype)}
+        tx = cell.optimizer.transformation(table, self._rate(lane), {**lane["options"], **moments})
         clip = self.cell.clip_norm
         return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
 
@@ -246,6 +245,11 @@ class Program(PackedProgram):
         return next_token_loss(hidden, head, windows[:, 1:], weights, mesh=self.mesh)
 
     def _batch(self, step, state, data):
+        if self.lanes > 1 and isinstance(data.train, StreamedRows):
+            raise InputError(
+                f"lanes per program must be 1 for windows of more than {DEVICE_TOKENS} tokens, got {self.lanes}: each "
+                "lane reads its own; give --pack 1"
+            )
         key = jax.random.wrap_key_data(state["key"])
         return data.train.batch(key, step, self.cell.batch, self.cell.model.context)
 

@@ -94,7 +94,7 @@ class LanguageTask(Task):
 
     @property
     def shares_data(self) -> bool:
-        return self.cell.data.source.shared
+        return not self.cell.data.read_by_host()
 
     def prepare(self, cache: Path) -> data.Dataset:
         dataset = prepare_tokens(self.cell.data, self.cell.vocab, cache)

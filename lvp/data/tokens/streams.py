@@ -1,6 +1,6 @@
-"""Rows of a token file larger than memory, each once per epoch, in an order that can be resumed at any step."""
+"""Rows and random windows of a token file larger than memory, which can be resumed at any step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -12,30 +12,59 @@ from lvp.errors import InputError
 _COUNTED = 1 << 24  # tokens counted at a time
 
 
-class Rows:
-    """The rows of a token array by training step.
+class _HostBatches:
+    """Batches of rows that the host reads from a token array by training step.
 
-    tokens int [N], in memory or memory-mapped. Row r is `context` inputs and the token after them, starting at token
-    r · context. Every token of the whole rows except the first token is a target once per epoch. The incomplete last
-    row is not used. Each epoch is a new permutation of the rows, a pure function of (seed, epoch). batch is the number
-    of rows in a step. A step may contain rows of several epochs. Raises InputError if there is no whole row.
+    tokens int [N], in memory or memory-mapped; positions have 64 bits. A row is `context` inputs and the token after
+    them. batch is the number of rows in a step. Raises InputError if the array is shorter than one row.
     """
 
     def __init__(self, tokens: np.ndarray, *, context: int, batch: int, seed: int):
         self.tokens, self.context, self.batch, self.seed = tokens, context, batch, seed
-        self.count = (len(tokens) - 1) // context
-        if self.count < 1:
+        if len(tokens) <= context:
             raise InputError(f"{len(tokens)} tokens are too few for a context of {context}: at least {context + 1}")
-        self._order = lru_cache(maxsize=2)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(self.count))
+
+    def starts(self, step: int, first: int, last: int) -> Iterable[int]:
+        """The positions at which rows first to last − 1 of a step's batch start."""
+        raise NotImplementedError
 
     def at(self, step: int, first: int, last: int) -> np.ndarray:
         """int32 [last − first, context + 1]: rows first to last − 1 of a step's batch; equal on all processes."""
         rows = np.empty((last - first, self.context + 1), np.int32)
-        for i, row in enumerate(range(step * self.batch + first, step * self.batch + last)):
-            epoch, place = divmod(row, self.count)
-            start = int(self._order(epoch)[place]) * self.context
+        for i, start in enumerate(self.starts(step, first, last)):
             rows[i] = self.tokens[start : start + self.context + 1]
         return rows
+
+
+class Rows(_HostBatches):
+    """The rows of a token array, each once per epoch.
+
+    Row r starts at token r · context. Every token of the whole rows except the first token is a target once per epoch.
+    The incomplete last row is not used. Each epoch is a new permutation of the rows, a pure function of (seed, epoch).
+    A step may contain rows of several epochs.
+    """
+
+    def __init__(self, tokens: np.ndarray, *, context: int, batch: int, seed: int):
+        super().__init__(tokens, context=context, batch=batch, seed=seed)
+        self.count = (len(tokens) - 1) // context
+        self._order = lru_cache(maxsize=2)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(self.count))
+
+    def starts(self, step: int, first: int, last: int) -> Iterable[int]:
+        for row in range(step * self.batch + first, step * self.batch + last):
+            epoch, place = divmod(row, self.count)
+            yield int(self._order(epoch)[place]) * self.context
+
+
+class Windows(_HostBatches):
+    """Uniformly random windows of a token array, with replacement, a pure function of (seed, step).
+
+    Every start from 0 to N − context − 1 is equally likely, as in `lvp.data.tokens.batches.random_windows`.
+    """
+
+    def starts(self, step: int, first: int, last: int) -> Iterable[int]:
+        return np.random.default_rng([self.seed, step]).integers(len(self.tokens) - self.context, size=self.batch)[
+            first:last
+        ]
 
 
 def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:

@@ -118,6 +118,32 @@ def test_the_laptop_tier_of_width_vocab_has_the_specified_sizes():
     assert config.token_rows == ("sqrt", "plain")
 
 
+SHARED = {"micro_batches": "2", "remat": "block", "order": "rows", "clip_norm": "0.5", "param_dtype": "bfloat16"}
+DECODERS = ("fresh_text", "leaderboard", "mean_embedding", "muon", "pretrain_1b", "rate_transfer")
+DECODERS += ("representation_change", "row_growth", "warmup", "warmup_batch", "width_fixed_vocab", "width_vocab")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_decoder_experiment_takes_the_settings_of_size_and_precision(name):
+    planned = experiments.load(name).cells(experiments.configured(name, "smoke", SHARED))
+    cells = [each.cell for each in planned if isinstance(each.cell, training.Cell)]
+    assert cells
+    for cell in cells:
+        assert (cell.micro_batches, cell.data.order, cell.clip_norm) == (2, "rows", 0.5)
+        assert (cell.model.remat, cell.model.param_dtype) == ("block", "bfloat16")
+
+
+def test_a_moment_dtype_reaches_the_state_and_needs_an_optimizer_that_has_it():
+    config = experiments.configured("width_vocab", "smoke", {"moment_dtype": "bfloat16"})
+    state = training.Program(width_vocab.config.cells(config)[0].cell).lane_shapes()
+    dtypes = {x.dtype.name for x in jax.tree.leaves(state["opt"]) if x.ndim == 2}
+    assert dtypes == {"bfloat16", "float32"}  # the first and the second moment
+    with pytest.raises(InputError, match="moment_dtype=bfloat16: optimizer sgd has no dtype of its moments"):
+        experiments.load("mean_embedding").cells(
+            experiments.configured("mean_embedding", "smoke", {"moment_dtype": "bfloat16"})
+        )
+
+
 def test_values_may_be_text_or_python_values():
     config = experiments.configured(
         "width_vocab", "smoke", {"widths": "32, 64", "slice_bytes": "none", "rates": [0.1, 0.2, 0.4]}

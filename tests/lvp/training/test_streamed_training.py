@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from lvp import roles, training
-from lvp.data.tokens.streams import Rows
+from lvp.data.tokens.streams import Rows, Windows
 from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Lane, Program
+from lvp.training import Cell, DataConfig, Lane, Program, cell, language
 
 CELL = Cell(
     DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
@@ -71,11 +71,36 @@ def test_tokens_of_another_tokenizer_are_refused():
         training.StreamedTokens(CELL, tokens, tokens, 0).feed(0)
 
 
-def test_rows_need_a_cell_that_declares_them_and_a_single_lane():
-    tokens = np.zeros(100, np.int32)
-    windows = dataclasses.replace(CELL, data=DataConfig("none"))
-    with pytest.raises(ValueError, match="needs a cell of data order \"rows\", got 'windows'"):
-        training.StreamedTokens(windows, tokens, tokens, 0)
+WINDOWS = dataclasses.replace(CELL, data=DataConfig("none"))
+
+
+@pytest.fixture
+def limit(monkeypatch):
+    """Lets the device hold 300 tokens."""
+    for module in (cell, language):
+        monkeypatch.setattr(module, "DEVICE_TOKENS", 300)
+
+
+def test_the_host_reads_the_windows_of_a_text_above_the_limit(program, feed, limit):
+    tokens = feed[1]
+    small, large = (training.lane_feeds(WINDOWS, tokens[:n], tokens[400:])(LANE) for n in (300, 301))
+    assert isinstance(small.feed(0)[1].train, training.RandomWindows)
+    stop, read = large.feed(0)
+    windows = Windows(tokens[:301], context=8, batch=6, seed=LANE.seed)
+    assert stop == language.STREAMED_STEPS and int(read.train.start) == 0
+    for step in (0, stop - 1):
+        np.testing.assert_array_equal(read.train.rows[step], windows.at(step, 0, 6))
+    kept = {}
+    keep = lambda step, state: kept.setdefault(step, jax.tree.map(np.array, state))  # noqa: E731
+    (whole,) = training.run(program, [LANE], large, chunk_seconds=0, on_chunk=keep)
+    again = training.lane_feeds(WINDOWS, tokens[:301], tokens[400:])(LANE)
+    (resumed,) = training.run(program, [LANE], again, state=kept[5], step=5)
+    assert whole.status == "finished" and resumed == whole
+    with pytest.raises(InputError, match="lanes per program must be 1 .* give --pack 1"):
+        Program(WINDOWS, lanes=2).lower(read)
+
+
+def test_rows_need_a_single_lane():
     with pytest.raises(ValueError, match="lanes must be 1 for data order"):
         Program(CELL, lanes=2)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lvp.data.tokens import streams
-from lvp.data.tokens.streams import Rows, prefetched
+from lvp.data.tokens.streams import Rows, Windows, prefetched
 from lvp.errors import InputError
 
 CONTEXT, BATCH = 5, 4
@@ -54,6 +54,27 @@ def test_the_order_depends_only_on_seed_and_step(tokens):
 def test_the_parts_of_two_hosts_make_the_batch(tokens):
     batch = rows(tokens).at(3, 0, BATCH)
     np.testing.assert_array_equal(np.concatenate([rows(tokens).at(3, 0, 1), rows(tokens).at(3, 1, 4)]), batch)
+
+
+def test_windows_depend_only_on_seed_and_step_and_every_start_is_drawn(tokens):
+    def drawn(step, first=0, last=BATCH, seed=0):
+        return Windows(tokens, context=CONTEXT, batch=BATCH, seed=seed).at(step, first, last)
+
+    np.testing.assert_array_equal(np.concatenate([drawn(3, 0, 1), drawn(3, 1, 4)]), drawn(3))
+    assert not np.array_equal(drawn(3), drawn(4)) and not np.array_equal(drawn(3), drawn(3, seed=1))
+    starts = np.concatenate([drawn(step)[:, 0] for step in range(400)]) - 100
+    assert set(starts) == set(range(len(tokens) - CONTEXT))
+
+
+def test_windows_reach_positions_beyond_32_bits(tmp_path):
+    """The file is sparse."""
+    tokens = np.memmap(tmp_path / "train.bin", np.uint16, "w+", shape=(3 * 10**9,))
+    windows = Windows(tokens, context=CONTEXT, batch=64, seed=0)
+    starts = np.array([windows.starts(step, 0, 64) for step in range(20)])
+    assert starts.dtype == np.int64 and 2**31 < starts.max() < len(tokens)
+    tokens[starts.max() + 1] = 7
+    step, row = np.argwhere(starts == starts.max())[0]
+    assert windows.at(step, row, row + 1)[0, 1] == 7
 
 
 def test_too_few_tokens_for_a_row_are_refused(tokens):
