@@ -18,7 +18,16 @@ def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 # The fields of `DecoderRuns` that `DecoderConfig` has too.
-_OF_MODEL = ("layers", "context", "head_dim", "mlp_factor", "norm", "position_amplitude", "dtype", "attention")
+_OF_MODEL: tuple[str, ...] = (
+    "layers",
+    "context",
+    "head_dim",
+    "mlp_factor",
+    "norm",
+    "position_amplitude",
+    "dtype",
+    "attention",
+)
 _OF_MODEL += ("scan", "remat", "param_dtype")
 
 

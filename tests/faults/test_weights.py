@@ -10,10 +10,10 @@ from lvp import models
 from lvp.errors import InputError
 from lvp.files import checkpoints, digests
 from lvp.models.weights import read
+from lvp.training import task_for
 from sweeps.driver import existing
 from sweeps.store import Store
 from sweeps.sweep import prepared, settings
-from sweeps.tasks import task_for
 from sweeps.work import Worker
 from tests.faults.conftest import refused
 from tests.faults.damage import flip
