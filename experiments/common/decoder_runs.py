@@ -18,17 +18,10 @@ def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 # The fields of `DecoderRuns` that `DecoderConfig` has too.
-_OF_MODEL: tuple[str, ...] = (
-    "layers",
-    "context",
-    "head_dim",
-    "mlp_factor",
-    "norm",
-    "position_amplitude",
-    "dtype",
-    "attention",
+_OF_MODEL = (
+    *("layers", "context", "head_dim", "mlp_factor", "norm", "position_amplitude", "down_init"),
+    *("dtype", "param_dtype", "attention", "scan", "remat"),
 )
-_OF_MODEL += ("scan", "remat", "param_dtype")
 
 
 @dataclass(frozen=True)
@@ -54,6 +47,8 @@ class DecoderRuns:
     eps: float = 1e-8  # as b1
     dtype: str = "float32"  # not stated; the compute dtype
     attention: str = field(default="masked", metadata=OMITTED)  # ours; "fused" is the device's kernel, in bfloat16
+    # Not stated ("Kaiming"): the init std of mlp/down is d^(−1/2) as the others' ("width"), or (4 d)^(−1/2) ("fan_in").
+    down_init: str = field(default="width", metadata=OMITTED)
     # The fields below are for size and precision; none is stated, except where an experiment says so.
     order: str = field(default="windows", metadata=OMITTED)  # of the batches (`lvp.training.DataConfig.order`)
     micro_batches: int = field(default=1, metadata=OMITTED)  # parts of a batch, for memory
@@ -70,7 +65,8 @@ class DecoderRuns:
         for name in ("position_amplitude", "b1", "b2"):
             check_positive(name, getattr(self, name), zero=True)
         check_count(self, "micro_batches")
-        for name, allowed in (("order", ORDERS), ("remat", CHOICES["remat"]), ("param_dtype", CHOICES["param_dtype"])):
+        chosen = ("remat", "param_dtype", "down_init")
+        for name, allowed in (("order", ORDERS), *((name, CHOICES[name]) for name in chosen)):
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if self.clip_norm is not None:

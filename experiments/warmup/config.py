@@ -1,7 +1,7 @@
 """The configuration of `warmup` at every tier, and its cells."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp.analysis.claims import refusal
 from lvp.errors import InputError
-from lvp.models.configs import GPT2_FORM
+from lvp.models.configs import GPT2_FORM, NANOGPT_FORM, OMITTED
 from lvp.parametrization import uniform
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
@@ -45,11 +45,9 @@ ARMS = {
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are those of paper C, section 3: nanoGPT's GPT-2 124M.
+    """Defaults are the sizes of paper C, section 3 (nanoGPT's GPT-2 124M), in the form of GPT-2, without clipping.
 
-    Four things differ from nanoGPT: the tokenizer is a BPE of the corpus, linear layers and normalizations have biases,
-    the projections back into the residual stream have the same init std as the others, and gradients are not clipped
-    (nanoGPT: at norm 1.0).
+    The tier "paper" has nanoGPT's form, vocabulary and clipping. docs/warmup.md lists what remains different.
     """
 
     corpus: str = "text:openwebtext"
@@ -62,6 +60,7 @@ class Config(DecoderRuns):
     gpt2: bool = (
         True  # learned positions, biases, tied head; False is the decoder of the other experiments with tied head
     )
+    nanogpt: bool = field(default=False, metadata=OMITTED)  # `NANOGPT_FORM` instead of `GPT2_FORM`
     init_std: float = 0.02  # init std of all matrices
     steps: int = 5000
     cooldown: float = 0.5  # fraction of the steps
@@ -128,6 +127,8 @@ class Config(DecoderRuns):
         return tuple(sorted({round(x) - 1 for x in np.geomspace(1, self.steps, self.points)}))
 
 
+# nanoGPT's values. Its vocabulary is GPT-2's 50257, padded to a multiple of 64.
+NANOGPT: dict[str, Any] = {"nanogpt": True, "vocab": 50304, "clip_norm": 1.0}
 TIERS = {
     "smoke": Config(
         corpus="python-docs",
@@ -195,7 +196,7 @@ TIERS = {
         still_rates=geometric(2.5e-4, 8e-3, 6),
         held_rates=geometric(1e-3, 3.2e-2, 6),
     ),
-    "paper": Config(),
+    "paper": Config(**NANOGPT),
 }
 
 
@@ -209,9 +210,9 @@ def arm_cell(config: Config, name: str) -> Cell:
     if arm.held:
         options |= {"batch_size": config.batch}
     optimizer = OptimizerConfig(arm.kind, options, traced=("b1" if arm.kind == "adamw" else "b",))
-    model = config.model(config.width, config.vocab)
+    form = (NANOGPT_FORM if config.nanogpt else GPT2_FORM) if config.gpt2 else {"tied": True}
     return replace(
-        config.cell(replace(model, **GPT2_FORM) if config.gpt2 else replace(model, tied=True), config.steps),
+        config.cell(config.model(config.width, config.vocab, **form), config.steps),
         optimizer=optimizer,
         measured_steps=config.measured_steps,
         measures=config.measures,
@@ -229,8 +230,8 @@ def arm_lane(config: Config, name: str, rate: float, warmup: float, seed: int) -
 
 def momentum_of(config: Config, name: str) -> float:
     """The momentum of an arm; 0 for an arm without momentum."""
-    field = ARMS[name].momentum_field
-    return 0.0 if field is None else getattr(config, field)
+    momentum = ARMS[name].momentum_field
+    return 0.0 if momentum is None else getattr(config, momentum)
 
 
 def rates_of(config: Config, name: str) -> tuple[float, ...]:

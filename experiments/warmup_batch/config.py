@@ -82,7 +82,7 @@ TIERS = {
         rotational_rates=geometric(0.0172, 0.976, 7),
     ),
     "gpu": _of("gpu", batches=(16, 64, 256)),
-    "paper": Config(),
+    "paper": Config(**warmup.NANOGPT),
 }
 
 

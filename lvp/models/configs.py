@@ -15,6 +15,8 @@ CHOICES = {
     "dtype": ("float32", "bfloat16"),
     "param_dtype": ("float32", "bfloat16"),
     "attention": ("masked", "fused"),
+    "gelu": ("tanh", "exact"),
+    "down_init": ("width", "fan_in"),
 }
 
 
@@ -72,6 +74,11 @@ class DecoderConfig:
     # Token rows are divided by their RMS (with `norm_epsilon`) before positions are added, and take no multiplier.
     normalize_rows: bool = field(default=False, metadata=OMITTED)
     param_dtype: str = field(default="float32", metadata=OMITTED)  # of the parameters; drawn in float32, then rounded
+    gelu: str = field(default="tanh", metadata=OMITTED)  # "tanh" (GPT-2) or "exact" (nanoGPT); of mlp "gelu"
+    # Init std of mlp/down, whose fan-in is mlp_factor · width: that of the role, or divided by √mlp_factor ("fan_in").
+    down_init: str = field(default="width", metadata=OMITTED)
+    # The init stds of attention/out and mlp/down are divided by √(2 · layers) (Radford et al. 2019, section 2.3).
+    residual_init: bool = field(default=False, metadata=OMITTED)
 
     def __post_init__(self):
         sizes = ("vocab", "width", "layers", "context", "mlp_factor", "attention_block")
@@ -163,6 +170,12 @@ class DecoderConfig:
     def norm_is_biased(self) -> bool:
         return self.norm == "layer" and (self.biases if self.norm_biases is None else self.norm_biases)
 
+    def init_factor(self, path: str) -> float:
+        """The factor on the role's init std for the parameter at a path such as "block_0/mlp/down/kernel"."""
+        residual = self.residual_init and path.endswith(("attention/out/kernel", "mlp/down/kernel"))
+        down = self.down_init == "fan_in" and path.endswith("mlp/down/kernel")
+        return ((2 * self.layers) ** -0.5 if residual else 1.0) * (self.mlp_factor**-0.5 if down else 1.0)
+
     @property
     def num_params(self) -> int:
         """The number of parameters, counted by hand.
@@ -227,6 +240,8 @@ GPT2_FORM: dict[str, Any] = {
     "biases": True,
     "tied": True,
 }
+# GPT-2 as nanoGPT's `model.py` trains it: `bias = False`, `nn.GELU()`, and c_proj's std of 0.02 / √(2 · n_layer).
+NANOGPT_FORM: dict[str, Any] = GPT2_FORM | {"biases": False, "gelu": "exact", "residual_init": True}
 
 
 def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:
@@ -237,8 +252,7 @@ def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:
     are `gpt2(width=1024, layers=24)`, `gpt2(width=1280, layers=36)` and `gpt2(width=1600, layers=48)`. `vocab` is that
     of GPT-2's tokenizer, without padding (nanoGPT pads it to a multiple of 64: `gpt2(50304)`).
 
-    Only the forward pass is GPT-2's. There is no dropout. The matrices that write into the residual stream have the
-    init std of their role (GPT-2 divides it by √(2 · layers)).
+    There is no dropout. `residual_init=True` gives the matrices that write into the residual stream GPT-2's init std.
     """
     shape: dict[str, Any] = {"width": 768, "layers": 12, "context": 1024, "head_dim": 64}
     return DecoderConfig(vocab, **(shape | GPT2_FORM | changes))

@@ -110,10 +110,14 @@ def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Deco
         params = module.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
         if missing := set(jax.tree.leaves(roles.labels(params))) - {"vector", *std}:
             raise InputError(f"init_std has no {min(missing)!r}: give a std for each role of a matrix")
-        drawn = jax.tree.map(
-            lambda leaf, role: leaf if role == "vector" else leaf * std[role], params, roles.labels(params)
-        )
-        return jax.tree.map(lambda leaf: leaf.astype(config.param_dtype), drawn)
+
+        def scaled_leaf(path, leaf, role):
+            if role != "vector":
+                factor = config.init_factor(jax.tree_util.keystr(path, simple=True, separator="/"))
+                leaf = leaf * (std[role] if factor == 1.0 else std[role] * factor)
+            return leaf.astype(config.param_dtype)
+
+        return jax.tree_util.tree_map_with_path(scaled_leaf, params, roles.labels(params))
 
     def apply(params, tokens_BT, capture: bool = False):
         if not capture:

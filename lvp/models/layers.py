@@ -119,5 +119,6 @@ class MLP(nn.Module):
             gate_NF = nn.silu(Matrix(inner, dtype, c.biases, c.hidden_multiplier, name="gate")(x_ND, capture))
             inner_NF = gate_NF * Matrix(inner, dtype, c.biases, c.hidden_multiplier, name="up")(x_ND, capture)
         else:
-            inner_NF = nn.gelu(Matrix(inner, dtype, c.biases, c.hidden_multiplier, name="up")(x_ND, capture))
+            inner_NF = Matrix(inner, dtype, c.biases, c.hidden_multiplier, name="up")(x_ND, capture)
+            inner_NF = nn.gelu(inner_NF) if c.gelu == "tanh" else nn.gelu(inner_NF, approximate=False)
         return Matrix(c.width, dtype, c.biases, c.hidden_multiplier, name="down")(inner_NF, capture)

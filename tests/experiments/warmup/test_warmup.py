@@ -245,6 +245,11 @@ def test_the_paper_tier_is_the_published_set_up():
     assert (cell.batch, cell.steps, cell.cooldown) == (480, 5000, 0.5)
     assert cell.optimizer.options == {"weight_decay": 0.1, "b2": 0.95, "eps": 1e-8}
     assert warmup_runs.arm_lane(config, "AdamW", 1e-3, 0.05, 0).options == {"b1": 0.9}
+    # nanoGPT's values
+    assert (cell.clip_norm, model.vocab, model.biases, model.gelu) == (1.0, 50304, False, "exact")
+    assert model.init_factor("block_0/mlp/down/kernel") == 24**-0.5 and model.norm_epsilon == 1e-5
+    laptop = warmup_runs.arm_cell(warmup_runs.TIERS["laptop"], "AdamW")
+    assert (laptop.clip_norm, laptop.model.biases, laptop.model.gelu) == (None, True, "tanh")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,36 @@ def small():
     return model, jax.jit(model.init)(jax.random.key(0)), jax.random.randint(jax.random.key(1), (2, 10), 0, 50)
 
 
+@pytest.mark.parametrize(
+    ("change", "factors"),
+    [
+        ({"residual_init": True}, {"attention/out": 0.5, "mlp/down": 0.5}),  # two blocks
+        ({"down_init": "fan_in"}, {"mlp/down": 0.5}),
+        ({"residual_init": True, "down_init": "fan_in"}, {"attention/out": 0.5, "mlp/down": 0.25}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scan", [False, True])
+def test_the_init_stds_of_residual_projections_have_their_factors(change, factors, scan):
+    plain, changed = (
+        decoder(dataclasses.replace(SMALL, scan=scan, **given)).init(jax.random.key(0)) for given in ({}, change)
+    )
+    leaves = zip(jax.tree_util.tree_leaves_with_path(plain), jax.tree.leaves(changed), strict=True)
+    seen = set()
+    for (path, before), after in leaves:
+        name = "/".join(jax.tree_util.keystr(path, simple=True, separator="/").split("/")[1:-1])
+        seen |= {name} & set(factors)
+        np.testing.assert_allclose(after, before * factors.get(name, 1.0), rtol=1e-6)
+    assert seen == set(factors)
+
+
+def test_the_exact_gelu_is_another_function_and_both_are_close(small):
+    model, params, tokens = small
+    exact = decoder(dataclasses.replace(SMALL, gelu="exact")).apply(params, tokens)
+    difference = np.abs(exact - model.apply(params, tokens)).max()
+    assert 1e-6 < difference < 0.01
+
+
 @pytest.mark.parametrize("norm", [*(slow(norm) for norm in ("none", "layer")), "rms"])
 @forms("all three")
 def test_each_position_depends_only_on_itself_and_all_earlier_positions(norm, form):
