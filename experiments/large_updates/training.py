@@ -205,9 +205,9 @@ class ImageProgram(PackedProgram):
         table = uniform(width=self.cell.model.channels, vocab=self.cell.model.classes)
         return self.cell.optimizer.transformation(table, self._rate(lane), {}, declarations=DECLARATIONS)
 
-    def _init(self, lane):
+    def _init(self, lane, params=None):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
-        params = self.model.init(init_key)
+        params = self.model.init(init_key) if params is None else params
         state = self._initial_state(params, self._optimizer(lane).init(params), data_key)
         state |= {"stats": self.model.init_stats(), "accuracy": jnp.float32(jnp.nan)}
         if not self.cell.measured_steps:

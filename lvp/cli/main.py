@@ -110,6 +110,8 @@ def _add_train(subparsers) -> None:
     command.add_argument("--warmup-steps", type=count, default=0, metavar="N", help="rising rates (default: 0)")
     command.add_argument("--clip-norm", type=float, metavar="X", help="largest norm of the gradient (default: any)")
     command.add_argument("--seed", type=count, default=0, metavar="N", help="of init and data order (default: 0)")
+    start = "begin with the parameters of OUT of another `lvp train`, or of STORE/weights/RUN"
+    command.add_argument("--start-from", metavar="PLACE", help=start)
     place = "directory of the run, which all machines share"
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help=place)
     seconds = "least time between two checkpoints (default: 600)"

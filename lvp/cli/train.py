@@ -28,6 +28,8 @@ from lvp.data.text import corpora
 from lvp.errors import InputError
 from lvp.files import cache_dir, checkpoints, write_whole
 from lvp.models.configs import forward_multipliers
+from lvp.models.decoder import decoder
+from lvp.models.weights import Weights, read
 from lvp.parallel import sharding
 from lvp.parallel.processes import gathered
 from lvp.parametrization import table
@@ -56,12 +58,15 @@ def train(arguments: argparse.Namespace) -> None:
         task.check_mesh(sizes)
         dataset = task.prepare(cache_dir() / "data")
         config = _configuration(cell, lane, task.fingerprints(dataset))
+        start = None if arguments.start_from is None else _start(arguments.start_from, cell)
+        config |= {} if start is None else {"start": start.digest}
         key = _claimed(out, config)
         if gathered([(out / "record.jsonl").exists()])[0, 0]:  # process 0 decides: others may not see it yet
             _say(f"{out}: finished; the record is {out / 'record.jsonl'}")
             return
         mesh = sharding.make_mesh(sizes)
         run = _Run(task.program(mesh=mesh), lane, out / "checkpoints", config, arguments.checkpoint_seconds)
+        run.start = start and start.params
         outcome = run.train(task.load(dataset, mesh)(lane), asked)
     if outcome is None:
         _say(f"{out}: stopped at step {run.step:,} of {cell.steps:,}; the same command continues")
@@ -96,6 +101,15 @@ def _configuration(cell: Cell, lane: Lane, fingerprints: Mapping[str, str | None
     config = {"cell": records.configuration(cell), "lane": records.configuration(lane), "data": dict(fingerprints)}
     config["cell"]["data"]["corpus"] = corpora.split(cell.data.corpus)[0]
     return config
+
+
+def _start(place: str, cell: Cell) -> Weights:
+    """The weights at a place. Raises InputError if they do not fit the model."""
+    weights = read(place)
+    wanted = jax.eval_shape(decoder(cell.model).init, jax.random.key(0))
+    if jax.tree.map(np.shape, weights.params) != jax.tree.map(np.shape, wanted):
+        raise InputError(f"--start-from {place}: its parameters do not fit this model; use the model of that run")
+    return weights
 
 
 def _join() -> None:
@@ -153,13 +167,14 @@ class _Run:
     def __init__(self, program: Any, lane: Lane, folder: Path, config: Mapping[str, Any], checkpoint_seconds: float):
         self.program, self.lane, self.folder, self.config = program, lane, folder, config
         self.key = records.config_hash(config)
+        self.start: Any = None  # parameters to start from; None: the lane's init
         self.checkpoint_seconds, self.step, self.first_step, self.seconds = checkpoint_seconds, 0, 0, 0.0
 
     def train(self, feed: Any, asked: Callable[[], bool]) -> Outcome | None:
         """Trains from the last checkpoint to the end and returns the outcome; None after a stop on request."""
         self.program.compile(feed.feed(0)[1])
         checkpoints.wait_for_all()  # compilation takes longer on some machines
-        state = None
+        state = None if self.start is None else self.program.started(self.lane, self.start)
         if found := checkpoints.latest(self.folder, self.program.lane_shapes(), self.key):
             self.first_step, state, _ = found
             _say(f"continues from step {self.first_step:,}")

@@ -221,9 +221,9 @@ class Program(PackedProgram):
         clip = self.cell.clip_norm
         return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
 
-    def _init(self, lane):
+    def _init(self, lane, params=None):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
-        params = self.model.init(init_key, lane["init_std"])
+        params = self.model.init(init_key, lane["init_std"]) if params is None else params
         state = self._initial_state(params, self._optimizer(lane).init(params), data_key)
         if self.cell.data.scored is not None:
             state["scored_nats"] = jnp.float32(jnp.nan)

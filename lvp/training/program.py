@@ -41,7 +41,8 @@ class PackedProgram:
 
     # --- one lane ---------------------------------------------------------------------------------------------
 
-    def _init(self, lane):
+    def _init(self, lane, params=None):
+        """The state at step 0, with the lane's own or the given parameters."""
         raise NotImplementedError
 
     def _step(self, step, state, lane, data):
@@ -111,7 +112,8 @@ class PackedProgram:
         return jax.lax.while_loop(lambda c: c[0] < stop, up_to_next, (jnp.int32(step), state))[1]
 
     def _advance(self, step, stop, state, lane, data):
-        state = jax.lax.cond(step == 0, lambda s: self._init(lane), lambda s: s, state)
+        blank = (step == 0) & (state["diverged"] == 0)  # `_initial_state` sets −1
+        state = jax.lax.cond(blank, lambda s: self._init(lane), lambda s: s, state)
         state = self._train(step, stop, state, lane, data)
         shapes = jax.eval_shape(self._evaluated, state, lane, data)
         blank = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
@@ -156,6 +158,10 @@ class PackedProgram:
             zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.lane_shapes())  # noqa: E731
             return jax.jit(zeros, out_shardings=self.placement)()
         return self.stack([jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.lane_shapes())] * self.lanes)
+
+    def started(self, lane: Any, params: Any) -> Any:
+        """The state of one lane at step 0 with these parameters. The optimizer's state and the keys are the lane's."""
+        return jax.jit(self._init, out_shardings=self.placement)(lane.arrays(), params)
 
     @cached_property
     def advance(self) -> Any:

@@ -61,6 +61,20 @@ def test_a_run_trains_once_and_keeps_its_parameters(words, tmp_path, capsys):
         models.load(out)
 
 
+def test_a_run_starts_from_the_parameters_of_another(words, tmp_path, capsys):
+    first, second, other = (tmp_path / name for name in ("first", "second", "other"))
+    assert main.main([*words, "--out", str(first)]) == 0
+    for out, seed in ((second, "1"), (other, "2")):
+        assert main.main([*words, "--seed", seed, "--start-from", str(first), "--out", str(out)]) == 0
+    losses = [outcome(out)["curve_losses"] for out in (first, second, other)]
+    assert max(losses[1][0], losses[2][0]) < losses[0][0] - 0.2
+    assert len({json.loads((out / "run.json").read_text())["config"].get("start") for out in (first, second)}) == 2
+    assert main.main([*words, "--seed", "1", "--out", str(second)]) == 2  # other parameters are another run
+    assert "another configuration" in capsys.readouterr().err
+    wider = [*words, "--set", "width=32", "--start-from", str(first), "--out", str(tmp_path / "wider")]
+    assert main.main(wider) == 2 and "its parameters do not fit this model" in capsys.readouterr().err
+
+
 def test_the_rule_gives_rates_and_forward_multipliers(words, tmp_path):
     """umup has forward multipliers. `--learning-rate` is the hidden rate under every rule. `--set` overrides a rule."""
     configs = []
