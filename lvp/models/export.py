@@ -35,9 +35,9 @@ KNOWN = {
     *("vocab", "width", "layers", "context", "head_dim", "heads", "kv_heads", "window", "mlp", "mlp_factor", "tied"),
     *("norm", "norm_epsilon", "norm_biases", "biases", "positions", "position_amplitude", "rotary_dim", "rotary_base"),
     *("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier", "normalize_rows"),
-    *("dtype", "attention", "attention_block", "scan", "remat"),
+    *("dtype", "attention", "attention_block", "scan", "remat", "gelu", "residual_init", "down_init"),
 }
-ACTIVATIONS = {"gelu": "gelu_new"}  # kind of MLP → its function in GPT-2
+ACTIVATIONS = {"tanh": "gelu_new", "exact": "gelu"}  # `DecoderConfig.gelu` → its name in transformers
 ROTARY = {
     "attention/query": "self_attn.q_proj",
     "attention/key": "self_attn.k_proj",
@@ -166,7 +166,7 @@ def _windowed(config: DecoderConfig) -> bool:
 def _gpt2(config: DecoderConfig, arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
     _refused(config, "GPT-2", norm="layer", num_kv_heads=config.num_heads, window=None)
     _refused(config, "GPT-2", head_size=config.width // config.num_heads)
-    if config.mlp not in ACTIVATIONS:
+    if config.mlp != "gelu":
         _refused(config, "GPT-2", mlp="gelu")
     d, zeros = config.width, lambda size: np.zeros(size, np.float32)
     found = {"transformer.wte.weight": arrays["embedding"], "transformer.wpe.weight": arrays["position"]}
@@ -193,7 +193,7 @@ def _gpt2(config: DecoderConfig, arrays: Arrays) -> tuple[dict[str, Any], Arrays
         "n_layer": config.layers,
         "n_head": config.num_heads,
         "n_inner": config.mlp_factor * d,
-        "activation_function": ACTIVATIONS[config.mlp],
+        "activation_function": ACTIVATIONS[config.gelu],
         "layer_norm_epsilon": config.norm_epsilon,
         **_common(tied),
     }, found

@@ -9,7 +9,7 @@ import pytest
 from lvp.errors import InputError
 from lvp.files import checkpoints
 from lvp.models import load
-from lvp.models.configs import DecoderConfig, gpt2
+from lvp.models.configs import NANOGPT_FORM, DecoderConfig, gpt2
 from lvp.models.decoder import decoder
 from lvp.models.export import export, form
 from tests.lvp.models import forms_reference, gpt2_reference, test_forms, test_gpt2
@@ -20,6 +20,7 @@ ROTARY = DecoderConfig(**SIZES, positions="rotary", mlp="swiglu", kv_heads=1, no
 PLAIN = DecoderConfig(**SIZES)
 CONFIGS = {
     "GPT-2": (gpt2(**SIZES), "GPT2"),
+    "nanoGPT": (gpt2(**SIZES, **NANOGPT_FORM), "GPT2"),
     "GPT-2 with multipliers": (replace(gpt2(**SIZES), **MULTIPLIED), "GPT2"),
     "sinusoidal positions": (replace(PLAIN, position_amplitude=0.3, **MULTIPLIED), "GPT2"),
     "normalized rows": (replace(PLAIN, normalize_rows=True, tied=True), "GPT2"),
