@@ -276,7 +276,8 @@ def _printer(quiet: bool) -> Callable[..., None]:
 
 def _check_corpus(cells: Sequence[CellLanes]) -> None:
     """Raises the InputError of a corpus in files or in a bucket that is missing or empty."""
-    for cell in {c.cell.data.corpus: c.cell for c in cells if c.cell.data is not None}.values():
+    # The first cell of each corpus, as `prepared` would meet it.
+    for cell in {c.cell.data.corpus: c.cell for c in reversed(cells) if c.cell.data is not None}.values():
         task_for(cell).check_data(cache_dir() / "data")
 
 
