@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from lvp import roles, training
+from lvp.files import checkpoints
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import processes, sharding
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, checkpoints
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program
 
 ROOT = Path(__file__).parents[3]
 STEPS, HALF = 20, 9
