@@ -16,8 +16,8 @@ from typing import IO, NamedTuple, Protocol
 from lvp.errors import InputError
 from lvp.files import cache_dir
 from lvp.files.buckets import is_address
+from lvp.files.places import Directory
 from lvp.parallel.hardware import cores
-from sweeps.store import Directory
 from sweeps.work import Job, Pack, Worker, described, is_full
 
 ROOT = Path(__file__).resolve().parents[1]

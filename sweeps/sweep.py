@@ -9,11 +9,12 @@ from typing import Any
 from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.errors import InputError
 from lvp.files import cache_dir
+from lvp.files.places import Directory
 from lvp.files.schema import Shape, fits
 from lvp.parallel import sharding
 from lvp.training import AnyCell, records, task_for
 from sweeps import fingerprint, trackers
-from sweeps.store import Directory, Store
+from sweeps.store import Store
 
 NAME = "sweep.json"
 FORMAT = 3

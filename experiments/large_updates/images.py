@@ -97,17 +97,13 @@ def load_images(spec: str, *, cache: Path) -> Images:
     source = _SOURCES[kind](argument if colon else None)
     cache = Path(cache).absolute()
     entry = cache / "images" / f"{kind}-{storage.digest(storage.as_json([_FORMAT, source.key]))[:32]}"
-    meta = storage.read_entry(entry)
-    if meta is None:
-        with storage.locked(entry):
-            meta = storage.read_entry(entry)
-            if meta is None:
-                meta = _build(entry, source, cache)
+    meta = storage.entry(entry, lambda: _made(source, cache))
     paths = {name: str(entry / f"{name}.npy") for name in _ARRAYS}
     return Images.from_dict({**paths, **meta, "classes": source.classes, "spec": source.spec})
 
 
-def _build(entry: Path, source: _Source, cache: Path) -> dict:
+def _made(source: _Source, cache: Path) -> tuple[dict[str, bytes], dict]:
+    """The files of an entry, and its meta."""
     arrays = source.read(cache)
     contents = {f"{name}.npy": storage.npy(array) for name, array in zip(_ARRAYS, arrays, strict=True)}
     train_images, train_labels, _, test_labels = arrays
@@ -120,8 +116,7 @@ def _build(entry: Path, source: _Source, cache: Path) -> dict:
         "std": list(std),
         "fingerprint": storage.digest(*contents.values()),
     }
-    storage.write_entry(entry, contents, meta)
-    return meta
+    return contents, meta
 
 
 def _moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -43,8 +43,8 @@ def _plan(arguments) -> None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={shape}"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the program is only compiled, so no accelerator is needed
     need("plan", "flax", extra="lab,tpu")
-    from lvp import plan
     from lvp.parallel.sharding import mesh_sizes
+    from lvp.training import plan
 
     cell = cell_of(arguments, decoder_of(arguments), "none", STEPS)
     devices, _ = plan.devices_of(arguments.topology)

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -184,6 +184,22 @@ def read_entry(directory: Path) -> dict | None:
             if _ENTRY in names and not (directory / _ENTRY).exists():
                 bucket.fetch([*sorted(names - {_ENTRY}), _ENTRY], directory)
     return _read_entry(directory)
+
+
+def entry(directory: Path, make: Callable[[], tuple[Mapping[str, bytes], Mapping]]) -> dict:
+    """The meta of an entry. One process writes an absent or damaged entry, with the (files, meta) that `make` returns.
+
+    Raises InputError and OSError as `read_entry` and `write_entry` do.
+    """
+    meta = read_entry(directory)
+    if meta is None:
+        with locked(directory):
+            meta = read_entry(directory)
+            if meta is None:
+                files, made = make()
+                write_entry(directory, files, made)
+                meta = dict(made)
+    return meta
 
 
 def download_lock(directory: Path) -> contextlib.AbstractContextManager[None]:

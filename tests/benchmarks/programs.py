@@ -43,8 +43,8 @@ def training(cell, count: int = 1) -> Timed:
     """Steps of a pack. Facts: model FLOPs of a step of all lanes, bytes by the compiler, seconds of compilation."""
     import jax
 
-    from lvp.plan import memory_of
     from lvp.training import Program
+    from lvp.training.plan import memory_of
 
     data, program, began = data_of(cell), Program(cell, count), time.perf_counter()
     needed = sum(memory_of(program.compile(data)).values())

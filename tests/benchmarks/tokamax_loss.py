@@ -31,7 +31,7 @@ from tokamax._src.ops.linear_softmax_cross_entropy_loss.api import IMPLEMENTATIO
 
 from lvp.losses import TPU_CHUNK, dense_next_token_loss, next_token_loss
 from lvp.parallel.sharding import make_mesh
-from lvp.plan import devices_of
+from lvp.training.plan import devices_of
 from tests.benchmarks import finish
 
 WIDTH, VOCAB = 2048, 32064

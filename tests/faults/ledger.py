@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lvp.files import write_whole
+from lvp.files.places import Directory
 from lvp.training import records
-from sweeps.store import Directory, Store
+from sweeps.store import Store
 
 path: Path | None = None  # pytest's option --ledger
 

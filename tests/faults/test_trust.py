@@ -21,9 +21,10 @@ from lvp.data.tokens.shards import Place
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import storage, write_whole
+from lvp.files.places import Directory
 from lvp.training import records
 from sweeps import commands
-from sweeps.store import Directory, Store
+from sweeps.store import Store
 from tests.docs.sources import FILES, ROOT, imported
 from tests.faults.damage import contents
 from tests.faults.small_files import a_sweep, config

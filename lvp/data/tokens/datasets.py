@@ -139,20 +139,17 @@ def prepare(
     decides = [_FORMAT, tokenizers.FORMAT, corpus.fingerprint, vocab, slice_bytes, valid_bytes]
     key = storage.as_json(decides + ([] if further is None else [storage.digest(further)]))
     entry = cache / "datasets" / f"{kind}-{vocab}-{storage.digest(key)[:32]}"
-    meta = storage.read_entry(entry)
-    if meta is None:
-        with storage.locked(entry):
-            meta = storage.read_entry(entry)
-            if meta is None:
-                splits, meta = build(corpus, vocab, slice_bytes, valid_bytes, cache)
-                files = {name: storage.npy(ids) for name, ids in zip(_FILES, splits, strict=True)}
-                if further is not None:
-                    files[_SCORED] = storage.npy(_tokenizer(corpus, vocab, cache).encode(b"\n" + further))
-                    meta |= {
-                        "scored_words": scored.WordCounts.from_text(further),
-                        "scored_fingerprint": storage.digest(further),
-                    }
-                storage.write_entry(entry, files, meta)
+
+    def make() -> tuple[dict[str, bytes], dict[str, Any]]:
+        splits, meta = build(corpus, vocab, slice_bytes, valid_bytes, cache)
+        files = {name: storage.npy(ids) for name, ids in zip(_FILES, splits, strict=True)}
+        if further is not None:
+            files[_SCORED] = storage.npy(_tokenizer(corpus, vocab, cache).encode(b"\n" + further))
+            meta["scored_words"] = scored.WordCounts.from_text(further)
+            meta["scored_fingerprint"] = storage.digest(further)
+        return files, meta
+
+    meta = storage.entry(entry, make)
     train, valid = (entry / name for name in _FILES)
     num_tokens, num_valid_tokens = (int(storage.load_npy(path, mapped=True).size) for path in (train, valid))
     fields: dict[str, Any] = {"vocab": vocab, "corpus_fingerprint": corpus.fingerprint, "spec": corpus.spec} | meta
@@ -242,11 +239,8 @@ def _with_scored(dataset: Dataset, directory: Path, meta: Mapping, cache: Path, 
     fingerprint = storage.digest(further)
     key = storage.as_json([_FORMAT, tokenizers.FORMAT, dataset.tokenizer_fingerprint, fingerprint])
     entry = cache / "datasets" / f"scored-{dataset.vocab}-{storage.digest(key)[:32]}"
-    if storage.read_entry(entry) is None:
-        with storage.locked(entry):
-            if storage.read_entry(entry) is None:
-                tokenizer = shards.tokenizer_of(directory, meta)
-                storage.write_entry(entry, {_SCORED: storage.npy(tokenizer.encode(b"\n" + further))}, {})
+    encoded = lambda: storage.npy(shards.tokenizer_of(directory, meta).encode(b"\n" + further))  # noqa: E731
+    storage.entry(entry, lambda: ({_SCORED: encoded()}, {}))
     words = scored.WordCounts.from_text(further)
     return replace(dataset, tokens_scored=entry / _SCORED, scored_words=words, scored_fingerprint=fingerprint)
 
@@ -285,10 +279,10 @@ def _build_zipf(corpus, vocab, slice_bytes, valid_bytes, cache):
 def _tokenizer(corpus: corpora.Corpus, vocab: int, cache: Path) -> tokenizers.Tokenizer:
     """The cached tokenizer of a corpus; if there is none, a new one trained on its whole training part."""
     entry = cache / "tokenizers" / f"{corpus.fingerprint[:32]}-{vocab}-v{tokenizers.FORMAT}"
-    if storage.read_entry(entry) is None:
-        with storage.locked(entry):
-            if storage.read_entry(entry) is None:
-                tokenizer = tokenizers.Tokenizer.train(corpus.train, vocab)
-                storage.write_entry(entry, {"model": tokenizer.model}, {"fingerprint": tokenizer.fingerprint})
-                return tokenizer
+
+    def make() -> tuple[dict[str, bytes], dict[str, str]]:
+        tokenizer = tokenizers.Tokenizer.train(corpus.train, vocab)
+        return {"model": tokenizer.model}, {"fingerprint": tokenizer.fingerprint}
+
+    storage.entry(entry, make)
     return tokenizers.Tokenizer.load(entry / "model")

@@ -24,8 +24,9 @@ from lvp.data.text.documents import Documents
 from lvp.data.tokens import arrays, loading
 from lvp.data.tokens.arrays import TokenFile
 from lvp.errors import InputError
-from lvp.files import ABSENT, listed, storage, write_whole
-from lvp.files.buckets import Bucket, is_address, refusals
+from lvp.files import storage
+from lvp.files.buckets import Bucket, refusals
+from lvp.files.places import Directory, place_of
 from lvp.files.schema import Shape, fits
 
 META, SETTINGS = "meta.json", "settings.json"
@@ -46,38 +47,20 @@ RECORDED: Shape = {"settings": STATE, "shards": dict.fromkeys(SPLITS, [_RECORD])
 
 
 class Place:
-    """The files of a directory, or of an address in a bucket."""
+    """The files of a directory, or of an address in a bucket. JSON files carry a digest."""
 
     def __init__(self, out: Path | str):
-        self.bucket = Bucket(str(out)) if is_address(out) else None
-        self.name = self.bucket.address if self.bucket else str(Path(out).absolute())
+        self.files = place_of(out)
+        self.name = self.files.address
 
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None if it does not exist."""
-        if self.bucket:
-            answer = self.bucket.read(name)
-            return answer and answer[0]
-        try:
-            return Path(self.name, name).read_bytes()
-        except ABSENT:
-            return None
-
-    def write(self, name: str, content: bytes) -> None:
-        """Writes a file, which is whole or absent at any time."""
-        if self.bucket:
-            self.bucket.write(name, content)
-        else:
-            Path(self.name).mkdir(parents=True, exist_ok=True)
-            write_whole(Path(self.name, name), content)
-
-    def names(self) -> set[str]:
-        """The names of the files that are not hidden."""
-        found = [e.name for e in self.bucket.listed()] if self.bucket else [p.name for p in listed(Path(self.name))]
-        return {name for name in found if name[0] != "."}
+    @property
+    def directory(self) -> Path | None:
+        """The directory; None for a bucket."""
+        return self.files.path if isinstance(self.files, Directory) else None
 
     def signed(self, name: str, shape: Shape) -> dict[str, Any] | None:
         """The content of a JSON file that `sign` wrote; None without it. Raises InputError if it is damaged."""
-        content, body, digest = self.read(name), None, None
+        content, body, digest = self.files.read(name), None, None
         if content is None:
             return None
         try:
@@ -93,7 +76,7 @@ class Place:
     def sign(self, name: str, body: Mapping[str, Any]) -> None:
         """Writes a JSON object with its digest."""
         content = {**body, "digest": storage.digest(storage.as_json(body))}
-        self.write(name, json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
+        self.files.write(name, json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
 
 
 def is_ours(name: str) -> bool:
@@ -129,7 +112,7 @@ def make(shard: Shard) -> dict[str, Any]:
     tokenizer = _tokenizer(shard.place, shard.tokenizer, shard.fingerprint)
     ids, size = encode(tokenizer, shard.separator, shard.text)
     content = storage.npy(ids.astype(dtype_of(tokenizer.vocab_size)))
-    place.write(f"{shard.name}.npy", content)
+    place.files.write(f"{shard.name}.npy", content)
     sha256 = hashlib.sha256(content).hexdigest()
     record = {"settings": shard.settings, "tokens": int(ids.size), "bytes": size, "sha256": sha256}
     place.sign(f"{shard.name}.json", record)
@@ -146,8 +129,8 @@ def _record(place: Place, shard: Shard) -> dict[str, Any] | None:
         return None
     if record["settings"] != shard.settings:
         raise InputError(f"{place.name} receives tokens with other settings at the same time: choose another --out")
-    if place.bucket is None:  # a bucket verifies what it stores
-        content = place.read(f"{shard.name}.npy") or b""
+    if place.directory is not None:  # a bucket verifies what it stores
+        content = place.files.read(f"{shard.name}.npy") or b""
         return record if hashlib.sha256(content).hexdigest() == record["sha256"] else None
     return record
 
@@ -156,7 +139,7 @@ def _record(place: Place, shard: Shard) -> dict[str, Any] | None:
 def _tokenizer(place: str, file: str, fingerprint: str) -> loading.AnyTokenizer:
     """The tokenizer of a place. Raises InputError if it is damaged, or is another one."""
     try:
-        tokenizer = loading.from_bytes(Place(place).read(file) or b"")
+        tokenizer = loading.from_bytes(place_of(place).read(file) or b"")
     except InputError:
         raise
     except Exception as error:  # a damaged file can raise any exception
@@ -246,9 +229,9 @@ def local_copy(address: str, vocab: int, cache: Path) -> Path:
     """
     with refusals():
         place = Place(address)
-        if (content := place.read(META)) is None:
+        if (content := place.files.read(META)) is None:
             place = Place(f"{place.name}/{vocab}")
-            content = place.read(META)
+            content = place.files.read(META)
         if content is None:
             command = f"python -m lvp tokenize SPEC --vocab {vocab} --out {address}"
             raise InputError(f"no complete tokens at {address}; `{command}` makes them")

@@ -91,8 +91,8 @@ def tokenize(
     with refusals():
         place = Place(out)
         if (meta := _complete(place, settings.asked(given))) is not None:
-            if place.bucket is None:
-                shards.check(Path(place.name), meta, cache)
+            if place.directory is not None:
+                shards.check(place.directory, meta, cache)
             return meta
         _check_empty(place)
         source = corpora.source(settings.spec, cache=cache, valid_bytes=settings.valid_bytes)
@@ -115,9 +115,9 @@ def _complete(place: Place, asked: dict) -> dict | None:
 
 def _check_empty(place: Place) -> None:
     """Raises InputError if the place holds files that are not those of a tokenization."""
-    if place.bucket is None and Path(place.name).exists() and not Path(place.name).is_dir():
+    if place.directory is not None and place.directory.exists() and not place.directory.is_dir():
         raise InputError(f"--out {place.name} is not a directory: choose another path")
-    names = place.names()
+    names = set(place.files.names())
     other = [name for name in names if not shards.is_ours(name)]
     if SETTINGS not in names:
         other += names - set(shards.TOKENIZERS)  # a tokenizer is written before the settings
@@ -149,15 +149,15 @@ def _state(place: Place, settings: Settings, source: documents.Source, given: An
         _check_same(place, asked, state["asked"])
         if state["text"] == text:
             return state
-        if any(name.endswith(".npy") for name in place.names()):
+        if any(name.endswith(".npy") for name in place.files.names()):
             raise InputError(f"{settings.spec} has changed since {place.name} was begun: choose another --out")
     tokenizer = given or _trained(settings, source)
     separator = _separator(tokenizer, settings.separator)
     file = shards.TOKENIZERS[isinstance(tokenizer, loading.HuggingFace)]
     try:
-        place.write(file, tokenizer.model)
+        place.files.write(file, tokenizer.model)
     except OSError as error:
-        if place.bucket:
+        if place.directory is None:
             raise
         raise InputError(f"cannot write --out {place.name}: {error.strerror or error}") from error
     state = {

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lvp.parallel.hardware import GIB, accelerator
-from lvp.plan import memory_of
 from lvp.training import Program, TrainingData
+from lvp.training.plan import memory_of
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes
 from tests.benchmarks.programs import data_of, lanes

@@ -18,9 +18,9 @@ import experiments
 from lvp.files import write_whole
 from lvp.losses import compiling_for
 from lvp.parallel.hardware import GIB
-from lvp.plan import devices_of, memory_of
 from lvp.training import Cell, Program, records
 from lvp.training.language import data_shapes
+from lvp.training.plan import devices_of, memory_of
 from tests.benchmarks.accelerator import figure
 from tests.benchmarks.accelerator.rows import Rows, cells, read
 from tests.benchmarks.accelerator.sides import loss_functions

@@ -16,10 +16,10 @@ from lvp import data
 from lvp.cli import main
 from lvp.data.text import corpora
 from lvp.data.tokens import encoding, loading, shards, tokenization
-from lvp.data.tokens.shards import Place
 from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
+from lvp.files.places import Directory
 from tests.lvp.data.text.tfds_texts import prepare
 from tests.lvp.data.tokens.foreign import gpt2_json, llama_model
 from tests.lvp.data.tokens.texts import some_text
@@ -106,7 +106,7 @@ class Killed(BaseException):
 def test_tokenization_continues_after_any_kill(settings, whole, tmp_path, monkeypatch, seed):
     """Kills before and after any file is written, at random."""
     out, chance, calls, written = tmp_path / "out", random.Random(seed), 0, []
-    write = Place.write
+    write = Directory.write
 
     def dying(place, name, content):
         if chance.random() < 0.05:
@@ -116,7 +116,7 @@ def test_tokenization_continues_after_any_kill(settings, whole, tmp_path, monkey
         if chance.random() < 0.05:
             raise Killed
 
-    monkeypatch.setattr(Place, "write", dying)
+    monkeypatch.setattr(Directory, "write", dying)
     while True:
         calls += 1
         try:

@@ -7,12 +7,11 @@ import jax
 import pytest
 from jax.experimental import topologies
 
-from lvp import plan
 from lvp.cli import cells, main
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, hayou_liu_1b
 from lvp.parallel.hardware import ACCELERATORS, GIB, accelerator
-from lvp.training import Cell, DataConfig, OptimizerConfig
+from lvp.training import Cell, DataConfig, OptimizerConfig, plan
 
 CELL = Cell(hayou_liu_1b(), DataConfig("none", order="rows"), 64, 10, OptimizerConfig("adamw"), micro_batches=2)
 MEMORY = {
