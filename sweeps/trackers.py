@@ -220,9 +220,9 @@ def hparams(config: Mapping) -> dict[str, float | bool | str]:
 def metrics_of(outcome: Mapping[str, Any], steps: Sequence[int]) -> Iterator[tuple[int, dict[str, float]]]:
     """Yields the points of a record's outcome in the order of steps: the number of steps done, and the metrics.
 
-    Metrics are `train_loss`, `gradient_norm` and `learning_rate` (the curves; old records have the first),
-    `measures/NAME` (with an index for each entry of a list) at the measured
-    `steps`, which count from 0, and `final/NAME` after the last step. A calculation has at most one point, at step 0.
+    `train_loss`, `gradient_norm` and `learning_rate` are the curves; records of earlier versions have only the first.
+    `measures/NAME` are values at the measured `steps`, which count from 0, with an index for each entry of a list.
+    `final/NAME` are values after the last step. A calculation has at most one point, at step 0.
     """
     by_step: dict[int, dict[str, Any]] = defaultdict(dict)
     last = outcome["steps"] if "curve_steps" in outcome else 0

@@ -74,14 +74,18 @@ def tokenize(
     workers: int | None = None,
     pool: contextlib.AbstractContextManager[encoding.Mapped] | None = None,
 ) -> dict[str, Any]:
-    """Makes the shards that `out`, a directory or an address in a bucket, lacks; returns its meta.json.
+    """Makes the shards that `out` lacks, and returns its meta.json. The bytes of a complete directory are verified.
 
-    If a directory is complete, its bytes are verified. cache: as in `lvp.data.prepare`. workers: number of processes;
-    None is the number of cores. pool: is used in place of these processes. Progress is shown on standard error.
+    Args:
+      out: a directory, or an address in a bucket.
+      cache: as in `lvp.data.prepare`.
+      workers: number of processes; None is the number of cores.
+      pool: is used in place of these processes.
 
-    Raises InputError for an unusable text or tokenizer. Raises InputError, without writing, for a place that was made
-    with other settings or contains other files. Raises RuntimeError if a worker fails for another reason than its text.
-    Raises KeyboardInterrupt with the command to continue.
+    Raises:
+      InputError: an unusable text or tokenizer, or a place with other settings or files. Nothing is written there.
+      RuntimeError: a worker failed for another reason than its text.
+      KeyboardInterrupt: with the command to continue.
     """
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1")
