@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lvp import losses, plan, roles, training
+from lvp import losses, roles, training
 from lvp.files import checkpoints
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import sharding
 from lvp.products import product
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, plan
 
 ROOT = Path(__file__).parents[3]
 FACTORISATIONS = [(d, f, 8 // d // f) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if 8 % (d * f) == 0]
