@@ -9,9 +9,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
 from lvp.models.configs import DecoderConfig
 from lvp.models.layers import Matrix
+from lvp.parallel.sharding import MODEL, ONE_DEVICE, TOKENS, Placement
+
+LANES = 128  # a TPU's vector unit; Splash's blocks are multiples
 
 
 def rotary_angles(length: int, turned: int, base: float) -> np.ndarray:
@@ -35,19 +39,53 @@ def rotated(x_BTHK: jax.Array, angles_TR: np.ndarray) -> jax.Array:
 
 
 def fused_attention(
-    q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, block: int, window: int | None = None
+    q_BTHK: jax.Array,
+    k_BTGK: jax.Array,
+    v_BTGK: jax.Array,
+    block: int,
+    window: int | None = None,
+    place: Placement = ONE_DEVICE,
 ) -> jax.Array:
-    """`causal_attention` through cuDNN's kernel on CUDA. Other platforms run `causal_attention` itself."""
+    """`causal_attention` through cuDNN's kernel on CUDA and JAX's Splash kernel on TPU.
+
+    `causal_attention` itself runs on other platforms, and on TPU if the number of tokens is not a multiple of 128.
+    `place` is the mesh of the arrays.
+    """
     sees = None if window is None else (window - 1, 0)
     cudnn = partial(jax.nn.dot_product_attention, is_causal=True, local_window_size=sees, implementation="cudnn")
-    masked = partial(causal_attention, block=block, window=window)
+    kernels = {}
+    if q_BTHK.shape[1] % LANES == 0:
+        kernels["tpu"] = place.per_device(partial(splash_attention, window=window), TOKENS, None, MODEL)
     try:  # all branches are traced, and without CUDA this one cannot be
         jax.eval_shape(cudnn, q_BTHK, k_BTGK, v_BTGK)
+        kernels["cuda"] = cudnn
     except RuntimeError as error:
         if "not detected" not in str(error):
             raise
-        return masked(q_BTHK, k_BTGK, v_BTGK)
-    return jax.lax.platform_dependent(q_BTHK, k_BTGK, v_BTGK, cuda=cudnn, default=masked)
+    masked = partial(causal_attention, block=block, window=window)
+    return jax.lax.platform_dependent(q_BTHK, k_BTGK, v_BTGK, **kernels, default=masked)
+
+
+def splash_attention(
+    q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, window: int | None = None, interpret: bool = False
+) -> jax.Array:
+    """`causal_attention` through JAX's Splash kernel for TPUs; the number of tokens is a multiple of 128.
+
+    With `interpret`, the kernel runs on any platform, slowly.
+    """
+    length, heads, size = q_BTHK.shape[1:]
+    square = (length, length)
+    mask = splash.CausalMask(square) if window is None else splash.LocalMask(square, (window - 1, 0), 0)
+    block = next(b for b in (512, 256, LANES) if length % b == 0)
+    kernel = splash.make_splash_mha(
+        splash.MultiHeadMask([mask] * heads),
+        head_shards=1,
+        q_seq_shards=1,
+        block_sizes=splash.BlockSizes(*(block,) * 8),  # of queries and keys, forward and backward
+        interpret=interpret,
+    )
+    heads_first = (jnp.swapaxes(x, 1, 2) for x in (q_BTHK * size**-0.5, k_BTGK, v_BTGK))
+    return jnp.swapaxes(jax.vmap(kernel)(*heads_first), 1, 2)
 
 
 @partial(jax.jit, static_argnames=("block", "window"))  # layers of equal shapes are traced once
@@ -111,6 +149,7 @@ class Attention(nn.Module):
     """Attention. Without `kv_heads`, queries, keys and values are one matrix."""
 
     config: DecoderConfig
+    place: Placement = ONE_DEVICE
 
     @nn.compact
     def __call__(self, x_ND, rows: int, capture: bool = False):
@@ -130,7 +169,7 @@ class Attention(nn.Module):
         if c.positions == "rotary":
             angles_TR = rotary_angles(q.shape[1], c.turned, c.rotary_base)
             q, k = rotated(q, angles_TR), rotated(k, angles_TR)
-        mix = fused_attention if c.attention == "fused" else causal_attention
+        mix = partial(fused_attention, place=self.place) if c.attention == "fused" else causal_attention
         mixed_BTHK = mix(q, k, v, c.attention_block, c.window)
         return Matrix(c.width, dtype, c.biases, c.hidden_multiplier, name="out")(
             mixed_BTHK.reshape(x_ND.shape[0], -1), capture

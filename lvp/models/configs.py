@@ -69,7 +69,7 @@ class DecoderConfig:
     # Factor on the output of every attention and MLP before it is added to the residual stream.
     branch_multiplier: float = field(default=1.0, metadata=OMITTED)
     # "masked": products with blocks of `attention_block` queries. "fused": the device's fused kernel where JAX has one
-    # (cuDNN's on CUDA, in bfloat16), else as "masked". The results differ only by rounding.
+    # (cuDNN's on CUDA, Splash on TPU; in bfloat16), else as "masked". The results differ only by rounding.
     attention: str = field(default="masked", metadata=OMITTED)
     # Token rows are divided by their RMS (with `norm_epsilon`) before positions are added, and take no multiplier.
     normalize_rows: bool = field(default=False, metadata=OMITTED)

@@ -18,7 +18,7 @@ from lvp.errors import InputError
 from lvp.models.attention import Attention
 from lvp.models.configs import DecoderConfig
 from lvp.models.layers import MLP, Vocabulary, entering, norm, scaled, with_positions
-from lvp.parallel.sharding import MODEL, TOKENS
+from lvp.parallel.sharding import MODEL, ONE_DEVICE, TOKENS, Placement
 
 REMAT = {"dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims, "block": None}
 
@@ -29,20 +29,20 @@ class Block(nn.Module):
     config: DecoderConfig
     rows: int
     capture: bool
-    place: Callable
+    place: Placement
 
     @nn.compact
     def __call__(self, x_ND, _=None):
         c = self.config
         x_ND = self.place(x_ND, TOKENS)
-        mixed_ND = Attention(c, name="attention")(norm(c, "norm_attention")(x_ND), self.rows, self.capture)
+        mixed_ND = Attention(c, self.place, name="attention")(norm(c, "norm_attention")(x_ND), self.rows, self.capture)
         x_ND = x_ND + scaled(mixed_ND, c.branch_multiplier)
         inner_ND = MLP(c, name="mlp")(norm(c, "norm_mlp")(x_ND), self.capture)
         x_ND = x_ND + scaled(inner_ND, c.branch_multiplier)
         return self.place(x_ND, TOKENS), None
 
 
-def _blocks(config: DecoderConfig, x_ND, rows: int, capture: bool, place: Callable):
+def _blocks(config: DecoderConfig, x_ND, rows: int, capture: bool, place: Placement):
     """The residual stream after all blocks."""
     kind = Block
     if config.remat != "none":
@@ -58,7 +58,7 @@ def _blocks(config: DecoderConfig, x_ND, rows: int, capture: bool, place: Callab
 
 class DecoderModule(nn.Module):
     config: DecoderConfig
-    place: Callable
+    place: Placement
 
     @nn.compact
     def __call__(self, tokens_BT, capture: bool = False):
@@ -101,8 +101,8 @@ class Decoder(NamedTuple):
     head: Callable
 
 
-def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Decoder:
-    """The `Decoder` of a configuration. `place` constrains shardings on a mesh (`lvp.parallel.sharding.placer`)."""
+def decoder(config: DecoderConfig, place: Placement = ONE_DEVICE) -> Decoder:
+    """The `Decoder` of a configuration. `place` is the mesh of its parameters and batches."""
     module = DecoderModule(config, place)
 
     def init(key, init_std: Mapping[str, Any] | None = None):
@@ -145,6 +145,6 @@ def first_input(config: DecoderConfig, params: Any, tokens_BT: Any) -> tuple[jax
     Args:
       params: as `Decoder.init` returns them. tokens_BT: token indices.
     """
-    module = DecoderModule(config, lambda x, *axes: x)
+    module = DecoderModule(config, ONE_DEVICE)
     _, extra = module.apply({"params": params}, tokens_BT, True, mutable=["first_input"])
     return extra["first_input"]["rows"], extra["first_input"]["added"]

@@ -7,7 +7,7 @@ Any axis may have size 1.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -129,11 +129,29 @@ def shardings(mesh: Mesh, tree: Any) -> Any:
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), tree, is_leaf=lambda x: isinstance(x, PartitionSpec))
 
 
-def placer(mesh: Mesh | None) -> Callable:
-    """place(x, *axes) → x with its first axes split over these mesh axes. Without a mesh, place returns x."""
-    if mesh is None:
-        return lambda x, *axes: x
-    return lambda x, *axes: jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
+class Placement(NamedTuple):
+    """A mesh (None: one device) and the placement of arrays on it."""
+
+    mesh: Mesh | None = None
+
+    def __call__(self, x: jax.Array, *axes: Any) -> jax.Array:
+        """x with its first axes split over these mesh axes; x itself without a mesh."""
+        if self.mesh is None:
+            return x
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, PartitionSpec(*axes)))
+
+    def per_device(self, function: Callable, *axes: Any) -> Callable:
+        """`function`, applied on every device to its part of arrays that are split over these mesh axes.
+
+        The parts of the result are placed likewise. The compiler cannot split a Pallas kernel itself.
+        """
+        if self.mesh is None:
+            return function
+        spec = PartitionSpec(*axes)
+        return jax.shard_map(function, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+
+
+ONE_DEVICE = Placement()
 
 
 def check_fits(sizes: Mapping[str, int], *, rows: int, params: Any, heads: Mapping[str, int]) -> None:

@@ -198,7 +198,7 @@ class Program(PackedProgram):
                 f"lanes must be 1 for data order {cell.data.order!r}, got {lanes}: each lane reads its own rows"
             )
         super().__init__(cell, lanes, mesh)
-        self._place = sharding.placer(mesh)
+        self._place = sharding.Placement(mesh)
         self.model = decoder(cell.model, self._place)
         if mesh is not None:
             check_mesh(cell, mesh.shape)

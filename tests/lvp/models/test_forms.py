@@ -12,7 +12,7 @@ import pytest
 from lvp import roles
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
-from lvp.models.attention import causal_attention, rotary_angles, rotated
+from lvp.models.attention import causal_attention, rotary_angles, rotated, splash_attention
 from lvp.models.configs import DecoderConfig, hayou_liu_1b
 from lvp.models.decoder import decoder
 from lvp.models.layers import MLP
@@ -178,6 +178,23 @@ def test_fused_attention_equals_masked_attention_and_needs_bfloat16():
     np.testing.assert_allclose(*(np.float32(m.apply(params, tokens)) for m in (masked, fused)), atol=0.05)
     with pytest.raises(InputError, match="attention 'fused' needs dtype 'bfloat16', got 'float32'"):
         DecoderConfig(**shape, attention="fused")
+
+
+@pytest.mark.parametrize("length, groups, window", [(128, 4, None), (256, 2, 100), (384, 1, 130)])
+def test_the_tpu_kernel_equals_masked_attention(length, groups, window):
+    """Outputs and gradients. Pallas interprets the kernel."""
+    rng = np.random.default_rng(0)
+    q, weights = rng.normal(size=(2, 2, length, 4, 16)).astype(np.float32)
+    k, v = rng.normal(size=(2, 2, length, groups, 16)).astype(np.float32)
+
+    def results(attention):
+        loss = lambda *qkv: (attention(*qkv, window=window) * weights).sum()  # noqa: E731
+        return attention(q, k, v, window=window), *jax.grad(loss, (0, 1, 2))(q, k, v)
+
+    expected = results(partial(causal_attention, block=128))
+    for got, want in zip(results(partial(splash_attention, interpret=True)), expected, strict=True):
+        np.testing.assert_allclose(got, want, atol=2e-5)
+        assert np.abs(want).max() > 0.1
 
 
 ONE = DecoderConfig(

@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from lvp import losses, roles, training
 from lvp.files import checkpoints
+from lvp.models.attention import splash_attention
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import sharding
 from lvp.products import product
@@ -202,6 +203,17 @@ def check_products():
         assert 0 < ours <= plain < control, (kernel_spec, plain, ours, control)
 
 
+def check_kernel():
+    """The TPU's attention kernel, interpreted, on parts of rows and heads. In the control, the keys of the heads are
+    exchanged."""
+    q, k, v = jnp.asarray(np.random.default_rng(0).normal(size=(3, 4, 128, 4, 16)).astype(np.float32))
+    kernel = functools.partial(splash_attention, interpret=True)
+    place = sharding.Placement(mesh_of((1, 4, 2)))
+    split = jax.jit(place.per_device(kernel, sharding.TOKENS, None, sharding.MODEL))
+    np.testing.assert_allclose(split(q, k, v), kernel(q, k, v), atol=2e-6)
+    assert not np.allclose(split(q, k[:, :, ::-1], v), kernel(q, k, v), atol=0.1)
+
+
 CHECKS = {
     **{f"training-{'-'.join(map(str, s))}": functools.partial(check_training, s) for s in (PAIR, *FACTORISATIONS)},
     **{f"loss-{'-'.join(map(str, s))}": functools.partial(check_loss, s) for s in (PAIR, *FACTORISATIONS)},
@@ -211,6 +223,7 @@ CHECKS = {
     "targets": check_targets,
     "plan": check_plan,
     "products": check_products,
+    "kernel": check_kernel,
 }
 
 
@@ -228,8 +241,8 @@ def names_of(sizes):
     return [f"{kind}-{'-'.join(map(str, s))}" for s in sizes for kind in ("training", "loss")]
 
 
-def test_products_gather_no_more_than_plain_products():
-    run(["products"], devices=8)
+def test_products_gather_no_more_than_plain_products_and_the_attention_kernel_is_split():
+    run(["products", "kernel"], devices=8)
 
 
 @pytest.mark.slow
