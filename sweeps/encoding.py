@@ -1,14 +1,14 @@
 """Shards of tokens made by tasks on a Ray cluster. Ray repeats the tasks of a lost machine."""
 
 import socket
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import ray
 
-from lvp.data.tokens.encoding import Make, Mapped
+from lvp.data.tokens.encoding import Make, Mapped, in_order
 from lvp.data.tokens.shards import Shard
 from lvp.errors import InputError
 from sweeps.ray_tune import RayTune
@@ -18,7 +18,7 @@ from sweeps.ray_tune import RayTune
 def on_cluster(address: str, workers: int | None = None) -> Iterator[Mapped]:
     """A `map` with tasks of one core each on the Ray cluster at `address`.
 
-    All machines must see the text and the output at the same paths, or use buckets.
+    All machines must see the output at the same path, or it is in a bucket. This process reads the text.
 
     Args:
       workers: the largest number of tasks at the same time; None is the cluster's number of cores.
@@ -33,15 +33,7 @@ def on_cluster(address: str, workers: int | None = None) -> Iterator[Mapped]:
             raise InputError(f"--ray-address {address}: the Ray cluster has no CPUs; start Ray on a machine with CPUs")
         task: Any = ray.remote(num_cpus=1)(_here)
 
-        def mapped(make: Make, shards: Iterable[Shard]) -> Iterator[dict[str, Any]]:
-            waiting: deque = deque()
-            for shard in shards:
-                waiting.append(task.remote(make, shard))
-                while len(waiting) >= most:
-                    yield ray.get(waiting.popleft())
-            yield from map(ray.get, waiting)
-
-        yield mapped
+        yield lambda make, shards: in_order(partial(task.remote, make), ray.get, shards, most)
     finally:
         cluster.close()
 
@@ -50,6 +42,4 @@ def _here(make: Make, shard: Shard) -> dict[str, Any]:
     try:
         return make(shard)
     except (InputError, OSError) as error:
-        raise InputError(
-            f"{error} (on the machine {socket.gethostname()}; all machines must be able to read the text)"
-        ) from None
+        raise InputError(f"{error} (on the machine {socket.gethostname()})") from None

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from lvp.data.text import splits
 from lvp.data.tokens import tokenization
 from tests.faults.test_clusters import cluster  # noqa: F401  fixture
 from tests.lvp.data.tokens.texts import some_text
@@ -15,8 +16,9 @@ pytestmark = pytest.mark.slow
 DRIVER = """
 import sys
 from sweeps.__main__ import main
+from lvp.data.text import splits
 from lvp.data.tokens import tokenization
-tokenization._SHARD = 100_000
+tokenization._SHARD = splits.BLOCK = 100_000
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -42,6 +44,7 @@ def test_a_killed_node_changes_no_byte(cluster, tmp_path):  # noqa: F811
     assert process.returncode == 0, stderr
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenization, "_SHARD", 100_000)
+        patch.setattr(splits, "BLOCK", 100_000)
         tokenization.tokenize(settings, tmp_path / "here", cache=tmp_path / "cache", workers=1)
     for path in (tmp_path / "here").iterdir():
         assert (out / path.name).read_bytes() == path.read_bytes()

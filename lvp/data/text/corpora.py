@@ -1,6 +1,6 @@
 """Corpora by name: training and validation text, as bytes or as streams, from a specification like `wikitext2:DIR`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,21 +120,21 @@ def load(spec: str, *, cache: Path) -> Corpus:
     if kind == "zipf":
         exponent = zipf.DEFAULT_EXPONENT if argument is None else zipf.parse_exponent(argument)
         return Corpus(f"zipf:{exponent}", b"", b"", zipf.fingerprint(exponent))
-    documents = source(spec, cache=cache)
-    if (corpus := _last_bucket_corpus.get(documents.identity)) is not None and corpus.spec == documents.spec:
+    text = source(spec, cache=cache)
+    if (corpus := _last_bucket_corpus.get(text.identity)) is not None and corpus.spec == text.spec:
         return corpus
-    train, valid = (b"".join(_held(documents.spec, part)) for part in (documents.train, documents.valid))
-    corpus = Corpus(documents.spec, train, valid, storage.digest(train, valid))
+    train, valid = (b"".join(_held(text.spec, part)) for part in (text.train, text.valid))
+    corpus = Corpus(text.spec, train, valid, storage.digest(train, valid))
     if is_address(argument):
         _last_bucket_corpus.clear()
-        _last_bucket_corpus[documents.identity] = corpus
+        _last_bucket_corpus[text.identity] = corpus
     return corpus
 
 
 _last_bucket_corpus: dict[str, Corpus] = {}  # by identity; kept because each cell of a sweep loads its corpus
 
 
-def _held(spec: str, part: documents.Documents):
+def _held(spec: str, part: documents.Text) -> Iterator[bytes]:
     size = 0
     for block in part.blocks():
         size += len(block.ended)

@@ -1,23 +1,15 @@
-"""Texts of any size as ranges that processes read and encode independently.
+"""Texts of any size, read as blocks.
 
-    documents ──► ranges of whole lines ──► tokens of each range ──► one stream of tokens, in the order of the ranges
-
-The documents of files, one after the other, are cut every `size` bytes. A range is the lines that begin between two
-cuts, so every process finds the borders of its range without the other ranges. A line without an end between two cuts
-is cut between two characters, so a range has at most about 2 · `size` bytes. A text in memory is cut only at line ends,
-and a TFDS dataset only between records. Lines are encoded separately: the tokens do not depend on the cuts, unless a
-line of a file is longer than `size`.
-
-A block of a text says whether a document begins or ends with it. A file, a record of TFDS and a text in memory are
-documents; the training part and the validation part of a file are two.
+A block says whether a document begins or ends with it. A file, a record of TFDS and a text in memory are documents; the
+training part and the validation part of a file are two.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
 from lvp.data.text import splits
 from lvp.errors import InputError
@@ -25,7 +17,6 @@ from lvp.files import buckets, storage
 from lvp.files.buckets import BucketFile
 
 _LEAST_TAIL = 1 << 16  # smallest validation part of a file, in bytes; smaller shares are combined
-_SCAN = 1 << 16  # bytes read at a time in the search for a line end
 
 
 class Block(NamedTuple):
@@ -42,18 +33,11 @@ class Block(NamedTuple):
         return splits.ended(self.text) if self.is_line else self.text
 
 
-class Documents(Protocol):
-    """Documents, or parts of documents, that can be sent to another process."""
+class Text(NamedTuple):
+    """One part of a corpus."""
 
-    @property
-    def num_bytes(self) -> int | None:
-        """The approximate number of bytes; None if it is not known before reading."""
-
-    def blocks(self) -> Iterator[Block]:
-        """The documents in blocks of bounded size."""
-
-    def ranges(self, size: int) -> Iterator["Documents"]:
-        """The same text in ranges of about `size` bytes."""
+    num_bytes: int | None  # approximately; None if it is not known before reading
+    blocks: Callable[[], Iterator[Block]]  # reads the documents in blocks of at most about `splits.BLOCK` bytes
 
 
 @dataclass(frozen=True)
@@ -62,37 +46,26 @@ class Source:
 
     spec: str  # canonical specification
     identity: str  # changes if the text changes; computed without reading all of it
-    train: Documents  # the training part
-    valid: Documents  # the validation part
+    train: Text  # the training part
+    valid: Text  # the validation part
     validation: str  # description of the validation part
-
-
-@dataclass(frozen=True)
-class Held:
-    """A text in memory."""
-
-    content: bytes = field(repr=False)
-    begins: bool = True
-    ends: bool = True
-
-    @property
-    def num_bytes(self) -> int:
-        return len(self.content)
-
-    def blocks(self) -> Iterator[Block]:
-        yield Block(self.content, self.begins, self.ends)
-
-    def ranges(self, size: int) -> Iterator["Held"]:
-        begin = 0
-        while begin < len(self.content):
-            end = self.content.find(b"\n", begin + size - 1) + 1 or len(self.content)
-            yield Held(self.content[begin:end], begin == 0, end == len(self.content))
-            begin = end
 
 
 def held(spec: str, train: bytes, valid: bytes, validation: str) -> Source:
     """A source whose text is in memory."""
-    return Source(spec, storage.digest(train, valid), Held(train), Held(valid), validation)
+
+    def part(content: bytes) -> Text:
+        return Text(len(content), lambda: _document(io.BytesIO(content), 0, len(content), spec))
+
+    return Source(spec, storage.digest(train, valid), part(train), part(valid), validation)
+
+
+def _document(
+    file: BinaryIO, first: int, last: int, name: Path | BucketFile | str, is_line: bool = False
+) -> Iterator[Block]:
+    """The blocks of a document, the bytes of an open file from `first` to `last`."""
+    for at, text in splits.blocks(file, first, last, name):
+        yield Block(text, at - len(text) == first, at == last, is_line and at == last)
 
 
 class _File(NamedTuple):
@@ -101,70 +74,16 @@ class _File(NamedTuple):
     tail: int  # approximate number of bytes at its end that are validation
 
 
-@dataclass(frozen=True)
-class _Files:
-    """One of the two parts of consecutive files, from offset `begin` in the part of the first to `end` in the last."""
-
-    files: Sequence[_File] = field(repr=False)
-    tails: bool  # True for the validation part
-    size: int = 0  # distance between two cuts; 0 without cuts
-    begin: int = 0  # 0 is the beginning of the first file's part
-    end: int | None = None  # None is the end of the last file's part
-
-    def _lengths(self) -> list[int]:
-        return [file.tail if self.tails else file.size - file.tail for file in self.files]
-
-    @property
-    def num_bytes(self) -> int:
-        *others, last = self._lengths()
-        return sum(others) + (last if self.end is None else self.end) - self.begin
-
-    def ranges(self, size: int) -> Iterator["_Files"]:
-        lengths = self._lengths()
-        ends = list(accumulate(lengths))
-        for begin in range(0, ends[-1], size):
-            end = min(begin + size, ends[-1])
-            first, last = bisect_right(ends, begin), bisect_left(ends, end)
-            yield replace(
-                self,
-                files=self.files[first : last + 1],
-                size=size,
-                begin=begin - ends[first] + lengths[first],
-                end=None if end == ends[last] else end - ends[last] + lengths[last],
-            )
-
-    def blocks(self) -> Iterator[Block]:
-        for number, (path, size, tail) in enumerate(self.files):
-            try:
-                with path.open("rb") as file:
-                    border = _border(file, size - tail)
-                    first, last = (border, size) if self.tails else (0, border)
-                    begin, end = first, last
-                    if number == 0 and self.begin:
-                        begin = _cut(file, first + self.begin, self.size, last)
-                    if number == len(self.files) - 1 and self.end is not None:
-                        end = _cut(file, first + self.end, self.size, last)
-                    for at, block in splits.blocks(file, begin, end, path):
-                        yield Block(block, at - len(block) == first, at == last, is_line=at == last)
-            except OSError as error:
-                raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-def _cut(file: BinaryIO, at: int, size: int, last: int) -> int:
-    """The border that the cut at offset `at` makes: the first start of a line in [at, at + size), else the start of the
-    character at `at`. `last`, the end of the text, counts as the start of a line."""
-    if at >= last:
-        return last
-    file.seek(at - 1)
-    place, limit = at, min(at + size, last)
-    while place < limit:
-        part = file.read(min(_SCAN, limit - place))
-        if (index := part.find(b"\n")) >= 0:
-            return place + index
-        if not part:
-            break
-        place += len(part)
-    return last if at + size >= last else _border(file, at)
+def _blocks(files: Sequence[_File], of_tails: bool) -> Iterator[Block]:
+    """The validation parts of files, or their training parts."""
+    for path, size, tail in files:
+        try:
+            with path.open("rb") as file:
+                border = _border(file, size - tail)
+                first, last = (border, size) if of_tails else (0, border)
+                yield from _document(file, first, last, path, is_line=True)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _border(file: BinaryIO, at: int) -> int:
@@ -242,16 +161,20 @@ def of_bucket(address: str, valid_bytes: int | None) -> Source:
 
 def _source(place: Path | str, contents: list, files: list[_File]) -> Source:
     """The source of files. `contents`: values that change if the text changes."""
+    tails = sum(file.tail for file in files)
+    train = Text(sum(file.size for file in files) - tails, partial(_blocks, files, False))
+    valid = Text(tails, partial(_blocks, files, True))
     identity = storage.digest(storage.as_json(contents))
-    return Source(f"text:{place}", identity, _Files(files, False), _Files(files, True), "the ends of the text's files")
+    return Source(f"text:{place}", identity, train, valid, "the ends of the text's files")
 
 
-def head(text: Documents, limit: int) -> bytes:
-    """The first bytes of a text, at most `limit`, cut between two characters."""
-    parts = []
+def head(text: Text, limit: int | None) -> Iterator[Block]:
+    """The blocks of the first `limit` bytes of a text (None: of all); the last one is cut between two characters."""
+    left = limit
     for block in text.blocks():
-        parts.append(splits.cut(block.ended, limit))
-        limit -= len(block.ended)
-        if limit <= 0:
-            break
-    return b"".join(parts)
+        size = len(block.ended)
+        if left is not None and size >= left:
+            yield block if size == left else Block(splits.cut(block.ended, left), block.begins, ends=False)
+            return
+        yield block
+        left = None if left is None else left - size

@@ -36,7 +36,7 @@ def read(path: Path) -> bytes:
     return content
 
 
-def _check(content: bytes, name: Path | BucketFile, offset: int) -> None:
+def _check(content: bytes, name: Path | BucketFile | str, offset: int) -> None:
     if (at := content.find(b"\0")) >= 0:
         raise InputError(f"{name} is binary, not text: NUL at byte offset {offset + at}")
     try:
@@ -46,7 +46,7 @@ def _check(content: bytes, name: Path | BucketFile, offset: int) -> None:
         raise InputError(f"{name} is not UTF-8 ({place}); convert it first") from None
 
 
-def blocks(file: BinaryIO, begin: int, end: int, name: Path | BucketFile) -> Iterator[tuple[int, bytes]]:
+def blocks(file: BinaryIO, begin: int, end: int, name: Path | BucketFile | str) -> Iterator[tuple[int, bytes]]:
     """Yields the bytes of an open file from `begin` to `end` as (end offset, block of at most BLOCK bytes).
 
     Blocks before the last end with a line end. Within a line longer than a block, they end between two characters. A

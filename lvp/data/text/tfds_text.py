@@ -5,11 +5,11 @@ import difflib
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lvp.data.text.documents import Block, Source
+from lvp.data.text.documents import Block, Source, Text
 from lvp.data.text.splits import ended
 from lvp.errors import InputError, unknown
 from lvp.files import storage
@@ -17,28 +17,12 @@ from lvp.files import storage
 _GROUP = 256  # records read at a time
 
 
-@dataclass(frozen=True)
-class _Records:
-    """The text of the records from `first` to before `last`; each record is a document."""
-
-    records: Any = field(repr=False)
-    feature: str
-    first: int
-    last: int
-    average: int  # bytes of a record, at least 1
-    num_bytes = None  # unknown before reading
-
-    def blocks(self) -> Iterator[Block]:
-        for begin in range(self.first, self.last, _GROUP):
-            numbers = list(range(begin, min(begin + _GROUP, self.last)))
-            for record in self.records.__getitems__(numbers):
-                if text := record[self.feature]:
-                    yield Block(text, True, True, is_line=True)
-
-    def ranges(self, size: int) -> Iterator["_Records"]:
-        step = max(1, size // self.average)
-        for first in range(self.first, self.last, step):
-            yield replace(self, first=first, last=min(first + step, self.last))
+def _blocks(records: Any, feature: str, first: int, last: int) -> Iterator[Block]:
+    """The texts of the records from `first` to before `last`; each is a document."""
+    for begin in range(first, last, _GROUP):
+        for record in records.__getitems__(list(range(begin, min(begin + _GROUP, last)))):
+            if text := record[feature]:
+                yield Block(text, True, True, is_line=True)
 
 
 def of_dataset(name: str, valid_bytes: int | None) -> Source:
@@ -80,15 +64,10 @@ def of_dataset(name: str, valid_bytes: int | None) -> Source:
     return Source(
         spec,
         storage.digest(storage.as_json([spec, sizes])),
-        _Records(train, feature, 0, border, _average(splits["train"])),
-        _Records(valid, feature, 0 if other else border, len(valid), _average(splits[other or "train"])),
+        Text(None, partial(_blocks, train, feature, 0, border)),
+        Text(None, partial(_blocks, valid, feature, 0 if other else border, len(valid))),
         words,
     )
-
-
-def _average(info) -> int:
-    """The average number of bytes of a split's records, at least 1."""
-    return max(1, int(info.num_bytes) // max(1, info.num_examples))
 
 
 def _prepared(tfds, name: str):

@@ -1,8 +1,9 @@
 """Processes that make shards. `sweeps.encoding` uses a Ray cluster instead."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from signal import SIG_IGN, SIGINT, signal
@@ -17,6 +18,18 @@ Make = Callable[[Shard], dict[str, Any]]
 Mapped = Callable[[Make, Iterable[Shard]], Iterator[dict[str, Any]]]  # does what `map` does, in other processes
 
 
+def in_order(
+    submit: Callable[[Shard], Any], result: Callable[[Any], dict[str, Any]], shards: Iterable[Shard], most: int
+) -> Iterator[dict[str, Any]]:
+    """The results of shards in their order; at most `most` shards, which hold their text, are read ahead."""
+    waiting: deque = deque()
+    for shard in shards:
+        waiting.append(submit(shard))
+        if len(waiting) >= most:
+            yield result(waiting.popleft())
+    yield from map(result, waiting)
+
+
 @contextmanager
 def in_processes(workers: int | None = None) -> Iterator[Mapped]:
     """A `map` that uses processes of this machine.
@@ -29,7 +42,7 @@ def in_processes(workers: int | None = None) -> Iterator[Mapped]:
         return
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin)
     try:
-        yield pool.map
+        yield lambda make, shards: in_order(lambda shard: pool.submit(make, shard), Future.result, shards, workers + 1)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -13,14 +13,14 @@ A shard with its record is whole. A directory with meta.json is complete.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lvp.data.text.documents import Documents
+from lvp.data.text.documents import Block
 from lvp.data.tokens import arrays, loading
 from lvp.data.tokens.arrays import TokenFile
 from lvp.errors import InputError
@@ -93,7 +93,7 @@ class Shard(NamedTuple):
     tokenizer: str  # file in the place
     fingerprint: str  # of the tokenizer
     separator: tuple[str, int] | None  # "bos" or "eos", and its id
-    text: Documents
+    text: Sequence[Block]
 
 
 def dtype_of(vocab: int) -> np.dtype:
@@ -104,7 +104,7 @@ def make(shard: Shard) -> dict[str, Any]:
     """Makes a shard, unless it exists whole, and returns its record.
 
     Raises:
-      InputError: the text cannot be read, or the shard was made with other settings.
+      InputError: the shard was made with other settings.
     """
     place = Place(shard.place)
     if (record := _record(place, shard)) is not None:
@@ -155,15 +155,15 @@ def _another(place: str, file: str) -> InputError:
 
 
 def encode(
-    tokenizer: loading.AnyTokenizer, separator: tuple[str, int] | None, text: Documents
+    tokenizer: loading.AnyTokenizer, separator: tuple[str, int] | None, text: Sequence[Block]
 ) -> tuple[np.ndarray, int]:
     """(token ids [N], bytes of text). Without a separator, documents end with a line end, which counts as text."""
     if separator is None:
-        content = b"".join(block.ended for block in text.blocks())
+        content = b"".join(block.ended for block in text)
         return tokenizer.encode(content), len(content)
     kind, number = separator
     mark, parts, size = np.array([number], np.int32), [np.zeros(0, np.int32)], 0
-    for block in text.blocks():
+    for block in text:
         ids = tokenizer.encode(block.text, block.begins)
         parts += [mark] * (kind == "bos" and block.begins) + [ids] + [mark] * (kind == "eos" and block.ends)
         size += len(block.text)

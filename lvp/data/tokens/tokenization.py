@@ -1,4 +1,4 @@
-"""Tokenization of a text of any size: an idempotent map from the ranges of a text to shards (`lvp.data.tokens.shards`).
+"""Tokenization of a text of any size: an idempotent map from the parts of a text to shards (`lvp.data.tokens.shards`).
 
 A shard that exists whole is skipped. The same command therefore continues after an interruption, and makes the same
 bytes with any number of workers. Two commands at the same time make the same shards twice and damage nothing.
@@ -10,13 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from lvp.data.text import corpora, documents
+from lvp.data.text import corpora, documents, splits
 from lvp.data.tokens import encoding, loading, shards, tokenizers
 from lvp.data.tokens.loading import AnyTokenizer
 from lvp.data.tokens.shards import META, SETTINGS, Place, Shard
@@ -26,7 +25,7 @@ from lvp.files.buckets import refusals
 
 VALID_BYTES = 10_000_000
 TOKENIZER_BYTES = 100_000_000
-_SHARD = 1 << 23  # approximate bytes of text of a shard
+_SHARD = 1 << 23  # least bytes of text of a shard; it ends with a block
 _LOG_SECONDS = 30.0  # time between progress lines without a terminal
 
 
@@ -147,7 +146,7 @@ def _given(path: Path, vocab: int | None) -> AnyTokenizer:
 
 def _state(place: Place, settings: Settings, source: documents.Source, given: AnyTokenizer | None) -> dict[str, Any]:
     """settings.json, which is written with the tokenizer if it does not exist."""
-    asked, text = settings.asked(given), {"spec": source.spec, "identity": source.identity}
+    asked, text = settings.asked(given), {"spec": source.spec, "identity": source.identity, "blocks": splits.BLOCK}
     state = place.signed(SETTINGS, shards.STATE)
     if state is not None:
         _check_same(place, asked, state["asked"])
@@ -177,7 +176,7 @@ def _state(place: Place, settings: Settings, source: documents.Source, given: An
 
 
 def _trained(settings: Settings, source: documents.Source) -> AnyTokenizer:
-    text = documents.head(source.train, settings.tokenizer_bytes)
+    text = b"".join(block.ended for block in documents.head(source.train, settings.tokenizer_bytes))
     print(f"training a tokenizer of {settings.vocab} tokens on {len(text):,} bytes", file=sys.stderr, flush=True)
     assert settings.vocab is not None
     return tokenizers.Tokenizer.train(text, settings.vocab)
@@ -205,10 +204,8 @@ def _made(place: Place, settings: Settings, source: documents.Source, state: dic
         ("valid", source.valid, settings.valid_bytes),
         ("train", source.train, settings.limit),
     ):
-        ranges = enumerate(_ranges(text, limit, state["shard_bytes"]))
-        made = mapped(
-            shards.make, [Shard(place.name, f"{split}-{number:05}", *common, part) for number, part in ranges]
-        )
+        parts = enumerate(_parts(text, limit, state["shard_bytes"]))
+        made = mapped(shards.make, (Shard(place.name, f"{split}-{number:05}", *common, part) for number, part in parts))
         found[split] = list(_shown(split, made, limit or text.num_bytes))
         if (tokens := sum(record["tokens"] for record in found[split])) < 2:
             name = {"train": "training", "valid": "validation"}[split]
@@ -220,12 +217,17 @@ def _made(place: Place, settings: Settings, source: documents.Source, state: dic
     return meta
 
 
-def _ranges(text: documents.Documents, limit: int | None, size: int) -> Iterator[documents.Documents]:
-    """The ranges of a text, or of about its first `limit` bytes."""
-    if limit is None or (text.num_bytes is not None and text.num_bytes <= limit):
-        return text.ranges(size)
-    count = -(-limit // size)
-    return islice(text.ranges(-(-limit // count)), count)
+def _parts(text: documents.Text, limit: int | None, size: int) -> Iterator[list[documents.Block]]:
+    """The blocks of a text, or of its first `limit` bytes, in parts of at least `size` bytes."""
+    part, held = [], 0
+    for block in documents.head(text, limit):
+        part.append(block)
+        held += len(block.text)
+        if held >= size:
+            yield part
+            part, held = [], 0
+    if part:
+        yield part
 
 
 def _shown(split: str, made: Iterator[dict[str, Any]], size: int | None) -> Iterator[dict[str, Any]]:

@@ -1,13 +1,6 @@
-"""A text's ranges contain every byte once and whole lines, and have a bounded size."""
-
-import itertools
-import pickle
-import tempfile
-from pathlib import Path
+"""The blocks of a text contain every byte once and whole characters, and have a bounded size."""
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from lvp import data
 from lvp.data.text import corpora, documents, splits
@@ -46,87 +39,13 @@ def test_every_byte_is_read_once_in_small_blocks(directory, monkeypatch, block):
         assert train[0].endswith(b"\n") and train[1].endswith(b"\n")
 
 
-def check_ranges(text, size):
-    """Asserts that the ranges of a text are the text and have whole characters. A range ends with a line end, unless
-    the text has a line of about `size` bytes or more."""
-    whole = joined(text)
-    parts = [joined(pickle.loads(pickle.dumps(part))) for part in text.ranges(size)]
-    assert b"".join(parts) == whole
-    longest = max(map(len, whole.splitlines(keepends=True)), default=0)
-    for part in parts:
-        part.decode()
-        assert not part or part.endswith(b"\n") or longest > size - 8  # a character, and borders between characters
-
-
-CONTENT = st.lists(st.sampled_from(["a", "\n", "\r\n", "é", "€", "𝄞", "a line\n", "\n\n"]), max_size=60).map("".join)
-
-
-@settings(max_examples=60, deadline=None)
-@given(contents=st.lists(CONTENT, min_size=1, max_size=4), size=st.integers(1, 200))
-@example(contents=["", "no line end" * 9, "", "€\r\n" * 50], size=64)
-@example(contents=["x" * 1000], size=30)  # a line of many ranges
-@example(contents=["x\n" * 500], size=1)
-@example(contents=["a\n" * 10 + "b" * 20], size=26)  # a cut within the last line
-def test_ranges_of_files_are_whole_lines(contents, size):
-    with tempfile.TemporaryDirectory() as folder:
-        for number, content in enumerate(contents):
-            Path(folder, f"{number}.txt").write_bytes(content.encode())
-        if max(len(content.encode()) for content in contents) < 10:
-            return
-        source = documents.of_files(Path(folder), None)
-        for text in (source.train, source.valid, documents.Held(joined(source.train))):
-            check_ranges(text, size)
-        for part in source.train.ranges(size):
-            added = len(contents)  # line ends
-            assert len(joined(part)) < 2 * size + 4 + added
-
-
-def test_a_cut_that_splits_lines_or_characters_is_noticed(directory, monkeypatch):
-    """Negative control for the test above."""
-    (directory / "lines.txt").write_bytes(b"a line\n" * 100)
-    monkeypatch.setattr(documents, "_cut", lambda file, at, size, last: min(at, last))
-    with pytest.raises(AssertionError):
-        check_ranges(documents.of_files(directory / "lines.txt", None).train, 100)
-    with pytest.raises(InputError, match="not UTF-8"):
-        check_ranges(documents.of_files(directory / "e.txt", None).train, 7)
-
-
-def test_a_range_reads_little_more_than_its_size(tmp_path, monkeypatch):
-    """The search for a line end stops at the next range, also in a line of many ranges."""
-    (tmp_path / "t.txt").write_bytes(b"x" * 100_000)
-    monkeypatch.setattr(documents, "_SCAN", 100)
-    text = documents.of_files(tmp_path / "t.txt", None).train
-    read = itertools.count()
-    monkeypatch.setattr(documents, "open", lambda *words: Counted(open(*words), read), raising=False)
-    assert sum(len(joined(part)) for part in text.ranges(1000)) == 90_001
-    assert next(read) < 90 * (2 * 10 + 6)  # two searches of 1000 bytes, and reads at the borders
-
-
-class Counted:
-    """A file that counts its reads."""
-
-    def __init__(self, file, read):
-        self.file, self.count = file, read
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.file.close()
-
-    def seek(self, at):
-        self.file.seek(at)
-
-    def read(self, size):
-        next(self.count)
-        return self.file.read(size)
-
-
 def test_the_head_of_a_text(directory):
     part = documents.of_files(directory, None).train
     whole = joined(part)
     for limit in (1, 6, 7, 8, 200, len(whole) - 1, len(whole), len(whole) + 5):
-        assert documents.head(part, limit) == splits.cut(whole, limit)
+        blocks = list(documents.head(part, limit))
+        assert b"".join(block.ended for block in blocks) == splits.cut(whole, limit)
+        assert sum(block.begins for block in blocks) - sum(block.ends for block in blocks) == (limit < len(whole))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Texts of TensorFlow Datasets: documents in order with line ends, and one-line errors for unusable datasets."""
 
-import pickle
 import sys
 
 import pytest
@@ -44,20 +43,7 @@ def test_validation_is_test_or_the_end_of_train(directory, tmp_path):
         source = corpora.source("tfds:lvp_texts", cache=tmp_path, valid_bytes=30)
         assert "last 2 of 600 documents of train" in source.validation
         assert b"".join(block.ended for block in source.valid.blocks()) == ended(TRAIN[-2:])
-        assert source.train.last - source.train.first == 598
-
-
-@pytest.mark.parametrize("size", [1, 100, 10**6])
-def test_ranges_are_whole_documents(directory, tmp_path, size):
-    prepare(directory, {"train": TRAIN})
-    train = corpora.source("tfds:lvp_texts", cache=tmp_path).train
-    ranges = [pickle.loads(pickle.dumps(part)) for part in train.ranges(size)]
-    assert [b"".join(block.ended for block in part.blocks()) for part in ranges] == [
-        ended(TRAIN[part.first : part.last]) for part in train.ranges(size)
-    ]
-    least, most = {1: (540, 540), 100: (2, 539), 10**6: (1, 1)}[size]
-    assert sum(part.last - part.first for part in ranges) == 540 and least <= len(ranges) <= most
-    assert 20 < train.average < 60  # bytes of a record
+        assert sum(1 for _ in source.train.blocks()) == 598
 
 
 def test_one_of_several_texts_must_be_named(directory, tmp_path):
