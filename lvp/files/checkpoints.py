@@ -1,4 +1,6 @@
-"""Checkpoints: a pytree of arrays at a step, with a digest per leaf. The only Orbax import.
+"""Checkpoints: a pytree of arrays at a step, with a digest per leaf.
+
+Only this module imports Orbax, inside functions, because the import takes a second.
 
 Orbax writes a checkpoint under a temporary name and renames it, but loads a flipped bit without an error. Every leaf
 (`lvp.files.digests`) and the metadata therefore have a digest, which is verified on load. A sharded state is written by
@@ -20,8 +22,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from orbax.checkpoint import v1 as ocp
-from orbax.checkpoint.multihost import get_barrier_sync_fn
 
 from lvp.files import digests
 from lvp.files.atomic import no_space
@@ -51,6 +51,8 @@ def wait_for_all(seconds: int = 3600) -> None:
     Raises:
       jax.errors.JaxRuntimeError: another process did not call it in time, or has ended.
     """
+    from orbax.checkpoint.multihost import get_barrier_sync_fn
+
     get_barrier_sync_fn()(key=f"lvp-{next(_waits)}", timeout_ms=1000 * seconds)
 
 
@@ -76,6 +78,8 @@ def save(
     Raises:
       OSError: with path and size, if the disk is full. No partial checkpoint is left.
     """
+    from orbax.checkpoint import v1 as ocp
+
     path = Path(path).absolute()
     metadata: dict[str, Any] = {
         "step": step,
@@ -118,11 +122,14 @@ def load(path: Path, step: int, shapes: Any, configuration: str) -> tuple[Any, l
         another step or configuration.
       OSError: the checkpoint cannot be read for another reason than damage (`lvp.files.machine`).
     """
+    from orbax.checkpoint import v1 as ocp
+
     path, found, state, problem = Path(path).absolute(), {}, None, None
+    partial = ocp.options.PyTreeOptions(loading=ocp.options.PyTreeOptions.Loading(partial_load=True))
     try:
         found = _metadata(path)
         wanted = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype) if s.sharding is None else s, shapes)
-        with ocp.Context(pytree_options=_PARTIAL):
+        with ocp.Context(pytree_options=partial):
             state = ocp.load(path, wanted)
     except Exception as error:  # corruption can raise any exception in Orbax and TensorStore
         problem = _problem(error, path)
@@ -138,9 +145,6 @@ def load(path: Path, step: int, shapes: Any, configuration: str) -> tuple[Any, l
     if wrong:
         raise Damaged(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")
     return state, found["environments"]
-
-
-_PARTIAL = ocp.options.PyTreeOptions(loading=ocp.options.PyTreeOptions.Loading(partial_load=True))
 
 
 def _metadata(path: Path) -> dict[str, Any]:
