@@ -32,16 +32,16 @@ def kill_all(process: subprocess.Popen) -> None:
 
 
 class Node:
-    """A `ray start` of one core, with all its processes. `variables`: NAME=VALUE of its environment."""
+    """A `ray start` with all its processes. `variables`: NAME=VALUE of its environment."""
 
-    def __init__(self, words: list[str], cwd: Path, variables: tuple[str, ...] = ()):
+    def __init__(self, words: list[str], cwd: Path, variables: tuple[str, ...] = (), cores: int = 1):
         command = [
             "env",
             *variables,
             str(RAY),
             "start",
             *words,
-            "--num-cpus=1",
+            f"--num-cpus={cores}",
             "--object-store-memory=100000000",
             "--block",
         ]
@@ -66,10 +66,13 @@ def _line(process: psutil.Process) -> str:
 
 
 class Cluster:
-    """A head and the nodes added to it, which end with the `with` block. A lost head can be started again."""
+    """A head and the nodes added to it, which end with the `with` block. A lost head can be started again.
 
-    def __init__(self, cwd: Path):
-        self.cwd, self.port = cwd, free_port()
+    The nodes have one core each, and the head has `head_cores`.
+    """
+
+    def __init__(self, cwd: Path, head_cores: int = 1):
+        self.cwd, self.port, self.head_cores = cwd, free_port(), head_cores
         self.address = f"127.0.0.1:{self.port}"
         self.nodes: list[Node] = []
         self.folders: list[str] = []
@@ -77,13 +80,13 @@ class Cluster:
     def start_head(self) -> Node:
         self.folders.append(tempfile.mkdtemp(prefix="lvp-"))  # short: Unix sockets allow 107 bytes
         words = ["--head", f"--port={self.port}", f"--temp-dir={self.folders[-1]}", "--include-dashboard=false"]
-        return self._up(words)
+        return self._up(words, cores=self.head_cores)
 
     def add(self, *variables: str) -> Node:
         return self._up([f"--address={self.address}"], variables)
 
-    def _up(self, words: list[str], variables: tuple[str, ...] = ()) -> Node:
-        node = Node(words, self.cwd, variables)
+    def _up(self, words: list[str], variables: tuple[str, ...] = (), cores: int = 1) -> Node:
+        node = Node(words, self.cwd, variables, cores)
         self.nodes.append(node)
         deadline = time.monotonic() + START
         while not node.found("raylet"):

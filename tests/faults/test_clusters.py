@@ -19,12 +19,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def cluster(monkeypatch, tmp_path):
+def cluster(monkeypatch, tmp_path, request):
     # If an earlier Ray left a token, `ray start` would require it, and a driver with an address would not send it.
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with Cluster(elsewhere) as made:
+    with Cluster(elsewhere, head_cores=getattr(request, "param", 1)) as made:
         yield made
 
 
@@ -50,6 +50,7 @@ def kill_raylet(node: Node) -> None:
             process.kill()
 
 
+@pytest.mark.parametrize("cluster", [0], indirect=True, ids=[""])  # so that every save is the node's
 @pytest.mark.parametrize("fault, kill", [("actor", kill_actor), ("raylet", kill_raylet), ("node", Node.kill)])
 def test_a_killed_part_of_a_cluster_only_delays_a_sweep(six_runs, command, cluster, tmp_path, fault, kill):  # noqa: F811
     """Three times after a save. The node is replaced."""

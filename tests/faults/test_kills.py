@@ -15,7 +15,7 @@ from tests.faults.kill_points import Killed
 from tests.faults.ledger import Watched
 from tests.sweeps.running import outcomes
 
-SIX = {"widths": "16", "steps": "6000"}  # six runs, which take long enough to be hit
+SIX = {"widths": "16", "steps": "20000"}  # six runs of several seconds, so that many kills hit one
 OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.3", "--quiet")
 RUN = ("run", "width_vocab", "--preset", "smoke", *OPTIONS)
 WORKERS = ("sweeps.work", "ray::ResourceTrainable")  # in the command lines of worker processes
@@ -102,7 +102,8 @@ def ends_before_a_save(process: subprocess.Popen, store: Store) -> bool:
     ],
 )
 def test_kills_at_random_moments(six_runs, command, tmp_path, request, executor, place, kind, kills):
-    """Some kills come before the session has trained, the others up to 4 s after it has saved a run."""
+    """Some kills come before the session has trained, the others up to 1.5 s after it has saved a run: five times
+    the interval of saves."""
     moments, left, continued = random.Random(f"{executor} {place} {kind}"), kills, 0
     base = tmp_path if place == "directory" else request.getfixturevalue("address")
     for number in itertools.count():
@@ -113,7 +114,7 @@ def test_kills_at_random_moments(six_runs, command, tmp_path, request, executor,
                 process = command(*RUN, "--executor", executor, "--out", out, start=True, **SIX)
             if left and moments.random() < 0.8 and ends_before_a_save(process, watched.store):
                 break
-            if ends(process, moments.uniform(0, 4) if left else 900):
+            if ends(process, moments.uniform(0, 1.5) if left else 900):
                 break
             watched.look()
             killed = KINDS[kind](process)
