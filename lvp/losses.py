@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from lvp.parallel.sharding import DATA, FSDP, MODEL, TOKENS
+from lvp.mesh_axes import DATA, FSDP, MODEL, TOKENS
 from lvp.products import weight_gradient
 
 # Logits per chunk. On CPU, 2^23 logits (32 MiB in float32) are a 16th of those of the dense loss for 4,096 tokens and a

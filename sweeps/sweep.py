@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any
 
 from experiments.common.experiment import Calculation, CellLanes, Experiment
+from lvp import mesh_axes
 from lvp.errors import InputError
 from lvp.files import cache_dir
 from lvp.files.places import Directory
 from lvp.files.schema import Shape, fits
-from lvp.parallel import sharding
 from lvp.training import AnyCell, records, task_for
 from sweeps import fingerprint, trackers
 from sweeps.store import Store
@@ -151,7 +151,7 @@ def _check(threads: int, lanes_per_program: Mapping[str, Any], mesh: Any = None,
     """Raises ValueError for a packing that no session can use."""
     numbers = [threads, *lanes_per_program.values()]
     if mesh is not None:
-        if not isinstance(mesh, dict) or mesh.keys() != set(sharding.AXES):
+        if not isinstance(mesh, dict) or mesh.keys() != set(mesh_axes.AXES):
             raise ValueError("its mesh has other axes")
         numbers += mesh.values()
     if not all(fits(number, int) and number > 0 for number in numbers):

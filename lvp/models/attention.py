@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
+from lvp.mesh_axes import MODEL, TOKENS
 from lvp.models.configs import DecoderConfig
 from lvp.models.layers import Matrix
-from lvp.parallel.sharding import MODEL, ONE_DEVICE, TOKENS, Placement
+from lvp.parallel.sharding import ONE_DEVICE, Placement
 
 LANES = 128  # a TPU's vector unit; Splash's blocks are multiples
 

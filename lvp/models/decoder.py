@@ -15,10 +15,11 @@ import jax.numpy as jnp
 
 from lvp import roles
 from lvp.errors import InputError
+from lvp.mesh_axes import MODEL, TOKENS
 from lvp.models.attention import Attention
 from lvp.models.configs import DecoderConfig
 from lvp.models.layers import MLP, Vocabulary, entering, norm, scaled, with_positions
-from lvp.parallel.sharding import MODEL, ONE_DEVICE, TOKENS, Placement
+from lvp.parallel.sharding import ONE_DEVICE, Placement
 
 REMAT = {"dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims, "block": None}
 

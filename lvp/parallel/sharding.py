@@ -15,9 +15,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lvp import roles
 from lvp.errors import InputError, unknown
-
-DATA, FSDP, MODEL = AXES = ("data", "fsdp", "model")
-TOKENS = (DATA, FSDP)  # the axes that split rows
+from lvp.mesh_axes import AXES, FSDP, MODEL, TOKENS
 
 # Mesh axis by role and kind of parameter axis. Hidden matrices that write into the residual stream (WRITES) swap fan-in
 # and other axes: their inputs, split over `model`, then stay on their devices. Stacked axes are never split.

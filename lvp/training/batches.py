@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from lvp import mesh_axes
 from lvp.data.tokens.batches import random_windows
-from lvp.parallel import sharding
 
 _MAX_INT32 = int(np.iinfo(np.int32).max)
 ALL_STEPS = _MAX_INT32  # the stop of a feed whose data serve every step
@@ -54,5 +54,5 @@ class StreamedRows:
 
     def placement(self, mesh: Mesh) -> "StreamedRows":
         """Shardings on a mesh: a device holds the rows that it trains on."""
-        rows = NamedSharding(mesh, PartitionSpec(None, sharding.TOKENS))
+        rows = NamedSharding(mesh, PartitionSpec(None, mesh_axes.TOKENS))
         return StreamedRows(rows, NamedSharding(mesh, PartitionSpec()))

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lvp import measures, optim
+from lvp import measures, mesh_axes, optim
 from lvp.data.tokens import batches, streams
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
@@ -144,7 +144,7 @@ class StreamedTokens:
         if self._mesh is None:
             rows: Any = part((None, slice(None)))
         else:
-            placed = NamedSharding(self._mesh, PartitionSpec(None, sharding.TOKENS))
+            placed = NamedSharding(self._mesh, PartitionSpec(None, mesh_axes.TOKENS))
             rows = jax.make_array_from_callback(shape, placed, part)
         return stop, self._rest._replace(train=StreamedRows(rows, np.int32(step)))
 
@@ -239,7 +239,7 @@ class Program(PackedProgram):
         return state | {"measures": self._empty_measures(lambda s: self._measured_update(0, s, lane, data)[1], state)}
 
     def _loss(self, params, windows, weights=None, head=None):
-        windows = self._place(windows, sharding.TOKENS)
+        windows = self._place(windows, mesh_axes.TOKENS)
         hidden = self.model.apply(params, windows[:, :-1])
         head = self.model.head(params) if head is None else head
         return next_token_loss(hidden, head, windows[:, 1:], weights, mesh=self.mesh)

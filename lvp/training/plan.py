@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.experimental import topologies
 
+from lvp import mesh_axes
 from lvp.errors import InputError
 from lvp.parallel import sharding
 from lvp.parallel.hardware import ACCELERATORS, GIB, Accelerator
@@ -215,7 +216,7 @@ def remedies(cell: Cell, sizes: Mapping[str, int]) -> list[tuple[str, Cell]]:
 
     Blocks are rematerialised first. Then micro-batches are halved as long as the devices divide their rows evenly.
     """
-    tokens = math.prod(sizes[name] for name in sharding.TOKENS)
+    tokens = math.prod(sizes[name] for name in mesh_axes.TOKENS)
     steps = []
     if cell.model.remat != "block":
         cell = dataclasses.replace(cell, model=dataclasses.replace(cell.model, remat="block"))

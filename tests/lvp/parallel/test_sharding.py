@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from lvp import optim, roles
+from lvp import mesh_axes, optim, roles
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, gpt2, hayou_liu_1b
 from lvp.models.decoder import decoder
@@ -114,7 +114,7 @@ def test_bad_meshes_are_named(text, words):
 def test_sizes_that_do_not_fit_a_mesh_are_named(sizes, config, rows, words):
     if isinstance(config, dict):
         config = DecoderConfig(**({"vocab": 64, "width": 32, "head_dim": 8, "heads": 8, "kv_heads": 4} | config))
-    sizes = dict(zip(sharding.AXES, sizes, strict=True))
+    sizes = dict(zip(mesh_axes.AXES, sizes, strict=True))
     with pytest.raises(InputError, match=words):
         sharding.check_fits(sizes, rows=rows, params=shapes(config), heads=HEADS)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lvp import losses, roles, training
+from lvp import losses, mesh_axes, roles, training
 from lvp.files import checkpoints
 from lvp.models.attention import splash_attention
 from lvp.models.configs import DecoderConfig
@@ -41,7 +41,7 @@ TOLERANCE = 1e-5  # nats; the curves agree within 2e-6
 
 
 def mesh_of(sizes):
-    return sharding.make_mesh(dict(zip(sharding.AXES, sizes, strict=True)))
+    return sharding.make_mesh(dict(zip(mesh_axes.AXES, sizes, strict=True)))
 
 
 @functools.cache
@@ -190,7 +190,7 @@ def check_products():
                 x = jnp.tanh(multiply(x, kernel))
             return jnp.sum(x**2)
 
-        own, rows = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (kernel_spec, (sharding.FSDP, None)))
+        own, rows = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (kernel_spec, (mesh_axes.FSDP, None)))
         kernels = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=own) for shape in ((48, 96), (96, 48), (48, 96))]
         x = jax.ShapeDtypeStruct((64, 48), jnp.float32, sharding=rows)
         compiled = jax.jit(jax.grad(loss), out_shardings=[own] * 3).lower(kernels, x).compile()
@@ -198,7 +198,7 @@ def check_products():
 
     transposed = jax.custom_vjp(jnp.matmul)
     transposed.defvjp(lambda x, k: (x @ k, (x, k)), lambda saved, y: (y @ saved[1].T, saved[0].T @ y))
-    for kernel_spec in ((sharding.FSDP, None), (None, sharding.FSDP)):
+    for kernel_spec in ((mesh_axes.FSDP, None), (None, mesh_axes.FSDP)):
         plain, ours, control = (gathers(f, kernel_spec) for f in (jnp.matmul, product, transposed))
         assert 0 < ours <= plain < control, (kernel_spec, plain, ours, control)
 
@@ -209,7 +209,7 @@ def check_kernel():
     q, k, v = jnp.asarray(np.random.default_rng(0).normal(size=(3, 4, 128, 4, 16)).astype(np.float32))
     kernel = functools.partial(splash_attention, interpret=True)
     place = sharding.Placement(mesh_of((1, 4, 2)))
-    split = jax.jit(place.per_device(kernel, sharding.TOKENS, None, sharding.MODEL))
+    split = jax.jit(place.per_device(kernel, mesh_axes.TOKENS, None, mesh_axes.MODEL))
     np.testing.assert_allclose(split(q, k, v), kernel(q, k, v), atol=2e-6)
     assert not np.allclose(split(q, k[:, :, ::-1], v), kernel(q, k, v), atol=0.1)
 
