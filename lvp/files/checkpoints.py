@@ -125,11 +125,12 @@ def load(path: Path, step: int, shapes: Any, configuration: str) -> tuple[Any, l
     from orbax.checkpoint import v1 as ocp
 
     path, found, state, problem = Path(path).absolute(), {}, None, None
-    partial = ocp.options.PyTreeOptions(loading=ocp.options.PyTreeOptions.Loading(partial_load=True))
+    context = ocp.Context()
+    context.pytree.loading.partial_load = True
     try:
         found = _metadata(path)
         wanted = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype) if s.sharding is None else s, shapes)
-        with ocp.Context(pytree_options=partial):
+        with context:
             state = ocp.load(path, wanted)
     except Exception as error:  # corruption can raise any exception in Orbax and TensorStore
         problem = _problem(error, path)

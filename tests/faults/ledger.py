@@ -1,12 +1,12 @@
 """Writes the results of injected faults to one file: `pytest -m "slow or not slow" --ledger
-experiments/results/faults.json`. Run it in one process."""
+experiments/results/faults.json`."""
 
 import datetime
+import fcntl
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from lvp.files import write_whole
 from lvp.files.places import Directory
 from lvp.training import records
 from sweeps.store import Store
@@ -58,10 +58,14 @@ def record(fault: str, injected: int, lost: int = 0, repeated: int = 0, wrong: i
     """
     if path is None:
         return
-    entries = {e["fault"]: e for e in json.loads(path.read_text())} if path.exists() else {}
     entry = {"fault": fault, "injected": injected, "lost": lost, "repeated": repeated, "wrong_bits": wrong}
     now = {"commit": records.software()["commit"], "date": datetime.date.today().isoformat()}
-    if (before := entries.get(fault)) and before["commit"] == now["commit"]:
-        entry |= {key: before[key] + entry[key] for key in ("injected", "lost", "repeated", "wrong_bits")}
-    entries[fault] = entry | now
-    write_whole(path, json.dumps([entries[name] for name in sorted(entries)], indent=1) + "\n")
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # other processes of pytest-xdist write to it
+        file.seek(0)
+        entries = {e["fault"]: e for e in json.loads(file.read() or "[]")}
+        if (before := entries.get(fault)) and before["commit"] == now["commit"]:
+            entry |= {key: before[key] + entry[key] for key in ("injected", "lost", "repeated", "wrong_bits")}
+        entries[fault] = entry | now
+        file.truncate(0)
+        file.write(json.dumps([entries[name] for name in sorted(entries)], indent=1) + "\n")
