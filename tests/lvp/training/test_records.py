@@ -70,7 +70,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert records.read(path) == [RECORD] and len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("content", ['{"format": 1, "ha', '{"format": 99, "hash": ""}', "[]"])
+INFINITE = json.dumps(RECORD).replace("1.5", "1e999")  # JSON that Python reads as a number without JSON
+
+
+@pytest.mark.parametrize("content", ['{"format": 1, "ha', '{"format": 99, "hash": ""}', "[]", INFINITE])
 def test_invalid_records_are_named_with_their_line(tmp_path, content):
     (tmp_path / "a.jsonl").write_text(json.dumps(RECORD) + "\n" + content + "\n")
     with pytest.raises(ValueError, match="a.jsonl:2"):
