@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import jax
@@ -148,7 +148,9 @@ class Worker:
         self._agree(setting, 1, now)
         cell: Any = setting.cell  # a calculation
         outcome = self.experiment.calculate(cell.arguments, setting.runs[run], setting.dataset)
-        if RESERVED in outcome:
+        if isinstance(outcome, Outcome):
+            outcome = asdict(outcome)
+        elif RESERVED in outcome:
             raise InputError(f"{setting.label}: `calculate` returns the key {RESERVED!r}, which is reserved; rename it")
         seconds = time.perf_counter() - started
         self._record(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from lvp.data import Dataset
 from lvp.training import AnyCell, DataConfig, Lane, Task, tasks
+from lvp.training.outcome import Outcome
 
 if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse nothing
     from experiments.common.adaptive_comparison import RateCurves
@@ -99,8 +100,8 @@ class Experiment:
     - rate_curves(table, config) → `RateCurves` of a committed result, for the replay of the adaptive design.
     - blocks(results) → name → text of a block of README or docs (`sweeps.committed`). `results` maps the folder of each
       committed result of the experiment to its `sweeps.committed.Result`, which has `table`, `config` and `evidence`.
-    - calculate(arguments, lane, dataset) → outcome of a calculation's lane, as JSON. It runs in a worker process.
-      `dataset` is the `lvp.data.Dataset` of the cell's data and vocab, or None.
+    - calculate(arguments, lane, dataset) → outcome of a calculation's lane, as JSON or as an `Outcome`. It runs in a
+      worker process. `dataset` is the `lvp.data.Dataset` of the cell's data and vocab, or None.
     """
 
     name: str  # a word, which names directories and records
@@ -115,7 +116,7 @@ class Experiment:
     evidence: Callable[..., Mapping[str, Any]] | None = None
     rate_curves: Callable[..., Sequence["RateCurves"]] | None = None
     blocks: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
-    calculate: Callable[..., Mapping[str, Any]] | None = None
+    calculate: Callable[..., Mapping[str, Any] | Outcome] | None = None
     keep_weights: bool = False  # whether a sweep keeps the parameters of finished runs without being asked
     paper: str = ""  # the paper whose results the figure reproduces, for the gallery
     answers: Sequence[str] = ()  # the reproduced figures, tables and theorems of the paper

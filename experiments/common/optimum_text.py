@@ -18,10 +18,10 @@ def optimum_row(best: Optimum) -> tuple[str, str]:
     return f"{rate:>10} {interval:>20} {loss:>7}", ", ".join(best.flags) or "–"
 
 
-def slope_line(slope: Slope, widths: Sequence[int]) -> str:
-    """The power law of the optima in one line."""
+def slope_line(slope: Slope, widths: Sequence[int], rate: str = "η_E") -> str:
+    """The power law of the optima of a rate in one line."""
     points = f"{slope.num_points} of {len(widths)} widths"
-    return f"slope of ln(best η_E) over ln(width): {slope_text(slope)}, from {points}"
+    return f"slope of ln(best {rate}) over ln(width): {slope_text(slope)}, from {points}"
 
 
 def slope_text(slope: Slope) -> str:

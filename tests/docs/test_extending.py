@@ -14,7 +14,6 @@ from lvp.training import records
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
-FILE = "# mine.py\n"
 
 pytestmark = pytest.mark.slow
 
@@ -26,15 +25,15 @@ def pieces(text):
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """Returns a directory after all steps of the page: mine.py is assembled from its pieces, everything else is
+    """Returns a directory after all steps of the page: files are assembled from their pieces, everything else is
     executed."""
     here = tmp_path_factory.mktemp("reader")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     places = {"PATH": path, "PYTHONPATH": str(ROOT), "LVP_CACHE": str(here / "cache"), "JAX_PLATFORMS": "cpu"}
     outputs = []
     for language, code in pieces(PAGE):
-        if code.startswith(FILE):
-            with open(here / "mine.py", "a") as file:
+        if name := re.match(r"# (\w+\.py)\n", code):
+            with open(here / name[1], "a") as file:
                 file.write(code)
             continue
         words = ["python", "-c", code] if language == "python" else ["bash", "-ec", code]
@@ -45,11 +44,21 @@ def directory(tmp_path_factory):
 
 
 def test_the_page_ends_with_a_figure_a_table_and_a_verdict(directory):
-    here, (rule, _, sweep, _) = directory
+    here, (_, _, rule, _, sweep, _) = directory
     assert {"figure.png", "figure.svg", "table.csv"} <= {p.name for p in (here / "runs" / "mine").iterdir()}
     assert "halfway: width 512, vocab 8192" in rule and "halfway: decoder of 1 blocks" in rule
     assert "54 of 54 runs have a record" in sweep
     assert re.search("(supported|contradicted|unresolved): the best rate does not depend on the width", sweep)
+
+
+@pytest.mark.parametrize("name, runs", [("recurrent", 12), ("outside", 18)])
+def test_a_model_of_ones_own_has_records_and_a_figure(directory, name, runs):
+    here, (recurrent, outside, *_) = directory
+    assert f"{runs} of {runs} runs" in {"recurrent": recurrent, "outside": outside}[name]
+    assert (here / "runs" / name / "figure.png").exists()
+    losses = [r["outcome"]["train_loss"] for r in records.read(here / "runs" / name / "records")]
+    learned = 0.9 * math.log(300) if name == "recurrent" else 0.1
+    assert len(losses) == runs and min(losses) < learned
 
 
 def test_the_tuner_finds_rates_of_a_model_that_learns(directory):

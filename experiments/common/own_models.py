@@ -1,0 +1,367 @@
+"""An experiment with a model of your own: the best learning rate by width under a rule of lvp.
+
+The model is a pair of functions, of Flax Linen, NNX, Equinox or plain JAX, or a function that trains it outside of lvp.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.common.checks import check_count, check_seeds, sorted_values
+from experiments.common.decoder_runs import geometric
+from experiments.common.experiment import Calculation, CellLanes, Experiment
+from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
+from experiments.common.tables import losses_by_seed_and_rate, select
+from lvp import analysis, optim, roles
+from lvp.analysis import optimum_figure
+from lvp.errors import InputError
+from lvp.models.configs import OMITTED
+from lvp.parametrization import RULES, Rule, Table, table
+from lvp.training import AnyCell, DataConfig, OptimizerConfig, check_positive
+from lvp.training.outcome import Outcome, curve
+from lvp.training.program import PackedProgram
+from lvp.training.tasks import LanguageTask
+
+
+class Model(NamedTuple):
+    """A language model of one width and vocabulary."""
+
+    init: Callable[[jax.Array], Any]  # key → parameters, a pytree of arrays
+    apply: Callable[
+        [Any, jax.Array], jax.Array
+    ]  # (parameters, int32 tokens [batch, length]) → logits [batch, length, vocab]
+    declarations: Sequence[roles.Declaration] = ()  # of roles that the defaults do not find
+    initialize: bool = True  # matrices are drawn with the stds of the rule (`lvp.optim.initialize`)
+
+
+class Run(NamedTuple):
+    """The settings of a run, for a function that trains a model by itself."""
+
+    width: int
+    learning_rate: float
+    seed: int
+    steps: int
+    table: Table  # of the rule at this width and vocabulary: rates and init stds by role
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of an experiment with a model of your own. `--set` changes any of these values.
+
+    Raises:
+      InputError: an unknown rule; too few widths, rates or seeds, or one of them out of range.
+    """
+
+    corpus: str = "python-docs"  # as in `lvp.data.load`
+    slice_bytes: int | None = None  # length of the training text; None takes the whole split
+    valid_bytes: int | None = None  # length of the validation text; None takes the whole split
+    order: str = "windows"  # of the batches (`lvp.training.DataConfig.order`)
+    rule: str = "lvp"  # one of `lvp.parametrization.RULES`, unless the experiment has a rule of its own
+    widths: tuple[int, ...] = (32, 64, 128)
+    base_width: int | None = None  # the rates are those of all matrices at this width; None: of hidden ones at each
+    vocab: int = 512  # size of the tokenizer that is trained on the text
+    rates: tuple[float, ...] = geometric(0.0005, 0.064, 8)  # learning rates (see base_width)
+    seeds: tuple[int, ...] = (0, 1, 2)  # of init and data order
+    context: int = 64  # tokens per row
+    batch: int = 8  # rows per step
+    steps: int = 600
+    clip_norm: float | None = None  # largest norm of the gradient
+    final_fraction: float = 0.1  # the train loss is the mean over this last part of the steps
+
+    def __post_init__(self):
+        check_seeds(self, "seeds")
+        sorted_values(self, "widths", positive=True)
+        sorted_values(self, "rates", least=3, positive=True)
+        for name in ("vocab", "context", "batch", "steps"):
+            check_count(self, name, least=2 if name == "vocab" else 1)
+        if self.clip_norm is not None:
+            check_positive("clip_norm", self.clip_norm)
+
+    def table(self, width: int, rule: Rule | None = None) -> Table:
+        """The table of the rule at a width."""
+        if rule is None and self.rule not in RULES:
+            raise InputError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
+        return _table(rule or self.rule, width, self.vocab, self.base_width)
+
+
+def _table(rule: Rule, width: int, vocab: int, base_width: int | None) -> Table:
+    """The table that `lvp.optim.parametrized` makes of a rule."""
+    normalize = "hidden" if base_width is None else "paper"
+    return table(rule, width=width, vocab=vocab, base_width=base_width, normalize=normalize)
+
+
+ADAM = OptimizerConfig("adam")
+
+
+def experiment(
+    name: str,
+    *,
+    presets: Mapping[str, Runs],
+    model: Callable[[int, int], Model] | None = None,
+    train: Callable[[Run], Sequence[float]] | None = None,
+    optimizer: OptimizerConfig = ADAM,
+    rule: Rule | None = None,
+    question: str = "does the best learning rate depend on the width?",
+    claims: Callable[..., list] = lambda table, config, context: [],
+) -> Experiment:
+    """The experiment that trains a model at every width, rate and seed of a configuration.
+
+    Args:
+      name: of the experiment, in directories and records.
+      presets: preset → `Runs`, or an instance of a subclass.
+      model: (width, vocab) → `Model`. lvp trains it, in packs on a device, on the tokens of the corpus. Runs have
+        checkpoints and records. The model applies the forward multipliers of the rule.
+      train: `Run` → the training losses of all steps, in nats. The function trains one run by itself, with its own
+        data, which no fingerprint covers. Runs have records and no checkpoints. Give either `model` or `train`.
+      optimizer: of `model`. rule: a rule of your own instead of `Runs.rule`.
+      question, claims: as in `Experiment`.
+
+    Raises:
+      InputError: both or neither of `model` and `train`.
+    """
+    if (model is None) == (train is None):
+        raise InputError("experiment needs either model or train, and got " + ("neither" if train is None else "both"))
+
+    def cells(config: Runs) -> list[CellLanes]:
+        planned = []
+        for width in config.widths:
+            of_width = config.table(width, rule)
+            if train is not None:
+                names = ("vocab", "base_width", "steps", "final_fraction")
+                shared = {name: getattr(config, name) for name in names} | {"width": width, "rule": of_width.rule}
+                flops = 6.0 * width**2 * config.steps * config.batch * config.context
+                lanes: list = [{"learning_rate": rate, "seed": seed} for rate in config.rates for seed in config.seeds]
+                planned.append(CellLanes(f"d {width}", Calculation(shared, flops), lanes))
+                continue
+            shape = ModelConfig(width, config.vocab, config.context, of_width.rule, config.base_width, model, of_width)
+            data = DataConfig(config.corpus, config.slice_bytes, config.valid_bytes, config.order)
+            sizes = config.batch, config.steps, optimizer, config.final_fraction, config.clip_norm
+            lanes = [ModelLane(rate, seed) for rate in config.rates for seed in config.seeds]
+            planned.append(CellLanes(f"d {width}", ModelCell(shape, data, *sizes), lanes))
+        return planned
+
+    return Experiment(
+        name=name,
+        question=question,
+        tiers=presets if train is None else {p: replace(runs, corpus="own") for p, runs in presets.items()},
+        cells=cells,
+        summary=summary,
+        figure=figure,
+        claims=claims,
+        calculate=None if train is None else partial(_calculated, train, rule),
+    )
+
+
+# --- a model that lvp trains ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a model and its rule. The function that makes it is not a field, since records hold JSON only."""
+
+    width: int
+    vocab: int
+    context: int
+    rule: str
+    base_width: int | None
+    make: InitVar[Any]  # (width, vocab) → Model
+    of_rule: InitVar[Any]  # the `Table`
+
+    def __post_init__(self, make, of_rule):
+        object.__setattr__(self, "make", make)
+        object.__setattr__(self, "table", of_rule)
+
+    @cached_property
+    def model(self) -> Model:
+        return vars(self)["make"](self.width, self.vocab)
+
+    @cached_property
+    def num_params(self) -> int:
+        shapes = jax.eval_shape(lambda: self.model.init(jax.random.key(0)))  # the key too, so that no device is used
+        return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
+
+
+@dataclass(frozen=True)
+class ModelCell(AnyCell):
+    """The part of a run that is compiled."""
+
+    model: ModelConfig
+    data: DataConfig  # the text
+    batch: int  # rows per step
+    steps: int
+    optimizer: OptimizerConfig
+    final_fraction: float
+    clip_norm: float | None = field(default=None, metadata=OMITTED)
+    measured_steps = ()
+
+    def __post_init__(self):
+        self.check_steps()
+
+    def check(self, lane: "ModelLane") -> None:
+        """Accepts every lane."""
+
+    def task(self) -> "ModelTask":
+        return ModelTask(self)
+
+    def example_lane(self) -> "ModelLane":
+        return ModelLane(1.0, 0)
+
+    @property
+    def micro_batch_size(self) -> int:
+        return self.batch
+
+    probe_rows = 1
+
+    @property
+    def vocab(self) -> int:
+        return self.model.vocab
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch * self.model.context
+
+    @property
+    def flops_per_lane(self) -> float:
+        """Six FLOPs per parameter and token."""
+        return 6.0 * self.num_params * self.tokens_per_lane
+
+
+@dataclass(frozen=True)
+class ModelLane:
+    """The traced numbers of one run."""
+
+    learning_rate: float  # of the hidden matrices
+    seed: int  # of init and data order
+
+    def arrays(self) -> dict:
+        """The lane as the program takes it: scalars on the host."""
+        return {"learning_rate": np.float32(self.learning_rate), "seed": np.uint32(self.seed)}
+
+
+class ModelProgram(PackedProgram):
+    """The program of a `ModelCell`."""
+
+    def _optimizer(self, lane):
+        made = self.cell.model
+        tx = self.cell.optimizer.transformation(
+            made.table, lane["learning_rate"], {}, declarations=made.model.declarations
+        )
+        clip = self.cell.clip_norm
+        return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
+
+    def _init(self, lane, params=None):
+        made = self.cell.model
+        init_key, drawn_key, data_key = jax.random.split(jax.random.key(lane["seed"]), 3)
+        if params is None:
+            params = made.model.init(init_key)
+            if made.model.initialize:
+                params = optim.initialize(made.table, params, drawn_key, declarations=made.model.declarations)
+        return self._initial_state(params, self._optimizer(lane).init(params), data_key)
+
+    def _loss(self, params, windows, weights=None):
+        logits = self.cell.model.model.apply(params, windows[:, :-1]).astype(jnp.float32)
+        wanted = *windows[:, 1:].shape, self.cell.vocab
+        if logits.shape != wanted:
+            raise InputError(f"apply must return logits of shape {wanted} [batch, length, vocab], got {logits.shape}")
+        losses = optax.losses.softmax_cross_entropy_with_integer_labels(logits, windows[:, 1:])
+        return losses.mean() if weights is None else jnp.sum(losses * weights)
+
+    def _step(self, step, state, lane, data):
+        key = jax.random.wrap_key_data(state["key"])
+        windows = data.train.batch(key, step, self.cell.batch, self.cell.model.context)
+        loss, gradient = jax.value_and_grad(self._loss)(state["params"], windows)
+        updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])
+        return self._updated_state(step, state, loss, gradient, updates, opt)
+
+    def _evaluated(self, state, lane, data):
+        def add(total, group):
+            return total + self._loss(state["params"], *group), None
+
+        total, _ = jax.lax.scan(add, jnp.float32(0), (data.valid, data.valid_weights))
+        return {"valid_loss": total / jnp.sum(data.valid_weights)}
+
+
+class ModelTask(LanguageTask):
+    """A model of your own, trained on the tokens of a text."""
+
+    cell: Any
+
+    def program(self, lanes: int = 1, mesh: Any = None) -> Any:
+        return ModelProgram(self.cell, lanes)
+
+    def check_lanes(self, lanes: Iterable[Any]) -> None:
+        """Traces a step. Raises InputError, in one line, for a model that cannot be traced or has other shapes."""
+        program, lane, width = self.program(), self.cell.example_lane().arrays(), self.cell.model.width
+        try:
+            jax.eval_shape(program._step, np.int32(0), program.lane_shapes(), lane, self.data_shapes())
+        except InputError as error:
+            raise InputError(f"model of width {width}: {error}") from error
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise InputError(f"model of width {width} cannot be trained: {reason}") from error
+
+    def check_mesh(self, sizes: Mapping[str, int]) -> None:
+        raise InputError(f"mesh={dict(sizes)}: a model of your own is trained on one device; omit the mesh")
+
+
+# --- a function that trains -------------------------------------------------------------------------------------------
+
+
+def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any], lane: Mapping, _: Any) -> Outcome:
+    """The outcome of a run that `train` trains."""
+    width, vocab, base_width = (arguments[name] for name in ("width", "vocab", "base_width"))
+    of_width = _table(rule or arguments["rule"], width, vocab, base_width)
+    run = Run(width, steps=arguments["steps"], table=of_width, **lane)
+    losses, steps = np.asarray(train(run), np.float64), arguments["steps"]
+    if losses.shape != (steps,):
+        raise InputError(f"train must return the losses of {steps} steps, got an array of shape {losses.shape}")
+    diverged = np.flatnonzero(~np.isfinite(losses))
+    unknown = np.full(steps, np.nan)
+    return Outcome(
+        status="diverged" if diverged.size else "finished",
+        steps=steps,
+        diverged_step=int(diverged[0]) if diverged.size else None,
+        train_loss=None
+        if diverged.size
+        else float(losses[-max(1, round(arguments["final_fraction"] * steps)) :].mean()),
+        valid_loss=None,
+        **curve(losses, unknown, np.full(steps, lane["learning_rate"])),
+    )
+
+
+# --- the results ------------------------------------------------------------------------------------------------------
+
+
+def losses(table, config: Runs) -> list[np.ndarray]:
+    """By width, the final train losses [seeds, rates]."""
+    column = "cell.model.width" if "cell.model.width" in table else "cell.arguments.width"
+    rate = "lane.learning_rate"
+    rows = [select(table, {column: width}) for width in config.widths]
+    return [losses_by_seed_and_rate(each, config.rates, config.seeds, rate=rate) for each in rows]
+
+
+def summary(table, config: Runs) -> str:
+    """A line per width, and the slope of the best rate."""
+    best = analysis.optima(config.rates, losses(table, config))
+    lines = [f"{'width':>6} {OPTIMUM_HEADER.replace('η_E', '  η')}  notes"]
+    lines += [f"{width:>6} {' '.join(optimum_row(each))}" for width, each in zip(config.widths, best, strict=True)]
+    return "\n".join([*lines, slope_line(analysis.slope(config.widths, best), config.widths, "η")])
+
+
+def figure(table, config: Runs, **origin):
+    """The losses over the rate at every width, and the best rate over the width."""
+    return optimum_figure.optimum_vs_width(
+        config.widths,
+        config.rates,
+        losses(table, config),
+        title="Best learning rate by width",
+        rate_label="learning rate η",
+        **origin,
+    )

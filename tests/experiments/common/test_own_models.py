@@ -1,0 +1,232 @@
+"""Models of one's own: training equals a plain optax loop, in three libraries; wrong models are one line."""
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import sweeps
+from experiments.common import own_models
+from experiments.common.own_models import Model, ModelLane, Runs
+from lvp import optim, training
+from lvp.errors import InputError
+from lvp.roles import Declaration
+from lvp.training import RandomWindows, TrainingData
+
+VOCAB, WIDTH = 23, 8
+RUNS = Runs(widths=(WIDTH, 12), vocab=VOCAB, rates=(0.01, 0.1, 1.0), seeds=(0, 1), steps=6, context=5, batch=3)
+
+
+def plain(width, vocab):
+    """A bigram model in plain JAX."""
+
+    def init(key):
+        return {"embed": jnp.zeros((vocab, width)), "head": jax.random.normal(key, (width, vocab))}
+
+    declarations = [
+        Declaration("embed", "embedding", fan_in=(), vocab_axis=0),
+        Declaration("head", "output", fan_in=(0,)),
+    ]
+    return Model(init, lambda params, tokens: jnp.tanh(params["embed"][tokens]) @ params["head"], declarations)
+
+
+class Linen(nn.Module):
+    width: int
+    vocab: int
+
+    @nn.compact
+    def __call__(self, tokens):
+        return nn.Dense(self.vocab, use_bias=False, name="head")(jnp.tanh(nn.Embed(self.vocab, self.width)(tokens)))
+
+
+def in_linen(width, vocab):
+    module = Linen(width, vocab)
+    return Model(
+        init=lambda key: module.init(key, jnp.zeros((1, 2), int))["params"],
+        apply=lambda params, tokens: module.apply({"params": params}, tokens),
+        declarations=[Declaration("Embed_0/embedding", "embedding")],
+    )
+
+
+class NNX(nnx.Module):
+    def __init__(self, width, vocab, rngs):
+        self.embed = nnx.Embed(vocab, width, rngs=rngs)
+        self.head = nnx.Linear(width, vocab, use_bias=False, rngs=rngs)
+
+    def __call__(self, tokens):
+        return self.head(jnp.tanh(self.embed(tokens)))
+
+
+def in_nnx(width, vocab):
+    def made(key):
+        return nnx.split(NNX(width, vocab, nnx.Rngs(key)))
+
+    structure = nnx.graphdef(nnx.eval_shape(lambda: NNX(width, vocab, nnx.Rngs(0))))
+    return Model(
+        init=lambda key: made(key)[1],
+        apply=lambda params, tokens: nnx.merge(structure, params)(tokens),
+        declarations=[Declaration("embed/embedding", "embedding")],
+    )
+
+
+class Equinox(eqx.Module):
+    embed: eqx.nn.Embedding
+    head: eqx.nn.Linear
+
+    def __init__(self, width, vocab, key):
+        self.embed = eqx.nn.Embedding(vocab, width, key=key)
+        self.head = eqx.nn.Linear(width, vocab, use_bias=False, key=key)
+
+    def __call__(self, tokens):
+        return jax.vmap(jax.vmap(lambda token: self.head(jnp.tanh(self.embed(token)))))(tokens)
+
+
+def in_equinox(width, vocab):
+    _, static = eqx.partition(Equinox(width, vocab, jax.random.key(0)), eqx.is_array)
+    return Model(
+        init=lambda key: eqx.filter(Equinox(width, vocab, key), eqx.is_array),
+        apply=lambda params, tokens: eqx.combine(params, static)(tokens),
+        declarations=[Declaration("embed/weight", "embedding"), Declaration("head/weight", "output")],
+    )
+
+
+def cell_of(make, **changes):
+    """The cell of the model at the first width, of other Runs with changes."""
+    runs = own_models.replace(RUNS, **changes)
+    (planned, *_) = own_models.experiment("mine", model=make, presets={"tiny": runs}).cells(runs)
+    return planned.cell
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    return np.random.default_rng(0).zipf(1.5, 400).clip(max=VOCAB - 1).astype(np.int32)
+
+
+def trained(cell, tokens, *lanes):
+    program = cell.task().program(len(lanes))
+    return training.run(program, list(lanes), TrainingData.from_tokens(cell, tokens[:300], tokens[300:]))
+
+
+@pytest.mark.parametrize("rule", ["lvp", "mup"])
+@pytest.mark.parametrize("make", [plain, in_linen, in_nnx, in_equinox])
+def test_training_equals_a_plain_optax_loop(make, rule, tokens):
+    cell, lane = cell_of(make, rule=rule), ModelLane(0.1, 3)
+    (outcome,) = trained(cell, tokens, lane)
+    model, source = make(WIDTH, VOCAB), RandomWindows(jnp.array(tokens[:300]))
+    keys = jax.random.split(jax.random.key(3), 3)
+    tx = optim.parametrized(
+        optax.adam, rule, width=WIDTH, vocab=VOCAB, learning_rate=0.1, declarations=model.declarations
+    )
+    params = optim.initialize(tx, model.init(keys[0]), keys[1])
+    state, losses = tx.init(params), []
+
+    def loss_of(params, windows):
+        log_p = jax.nn.log_softmax(model.apply(params, windows[:, :-1]))
+        return -jnp.take_along_axis(log_p, windows[:, 1:, None], axis=-1).mean()
+
+    for step in range(RUNS.steps):
+        windows = source.batch(keys[2], step, RUNS.batch, RUNS.context)
+        loss, gradient = jax.value_and_grad(loss_of)(params, windows)
+        updates, state = tx.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        losses.append(float(loss))
+    np.testing.assert_allclose(outcome.curve_losses, losses, rtol=2e-5)
+    parts = [tokens[None, start : start + RUNS.context + 1] for start in range(300, len(tokens) - 1, RUNS.context)]
+    valid = sum(float(loss_of(params, part)) * (part.size - 1) for part in parts) / sum(part.size - 1 for part in parts)
+    np.testing.assert_allclose(outcome.valid_loss, valid, rtol=2e-5)
+
+
+def test_packed_runs_equal_single_runs(tokens):
+    cell, lanes = cell_of(plain), [ModelLane(0.01, 0), ModelLane(0.5, 1)]
+    packed = trained(cell, tokens, *lanes)
+    for lane, outcome in zip(lanes, packed, strict=True):
+        (alone,) = trained(cell, tokens, lane)
+        np.testing.assert_allclose(outcome.curve_losses, alone.curve_losses, rtol=1e-5)
+
+
+def test_rates_of_a_base_width_shrink_under_mup(tokens):
+    """Control: without a base width, the rate is that of each width."""
+    by_base = [cell_of(plain, rule="mup", base_width=base).model.table["hidden"].lr_multiplier for base in (None, 4)]
+    assert by_base == [1.0, 0.5]
+
+
+def wrong(width, vocab):
+    return plain(width, vocab)._replace(apply=lambda params, tokens: params["embed"][tokens])
+
+
+def raising(width, vocab):
+    def apply(params, tokens):
+        raise ValueError("no such layer\nmore")
+
+    return plain(width, vocab)._replace(apply=apply)
+
+
+def undeclared(width, vocab):
+    return plain(width, vocab)._replace(declarations=())
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (wrong, r"model of width 8: apply must return logits of shape \(3, 5, 23\) .*, got \(3, 5, 8\)"),
+        (raising, "model of width 8 cannot be trained: ValueError: no such layer$"),
+        (undeclared, "model of width 8: parameter 'embed' .* declaration"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_one_line_before_training(make, says):
+    cell = cell_of(make)
+    with pytest.raises(InputError, match=says) as caught:
+        cell.task().check_lanes([])
+    assert "\n" not in str(caught.value)
+
+
+def test_unusable_settings_are_named():
+    with pytest.raises(InputError, match="experiment needs either model or train, and got neither"):
+        own_models.experiment("mine", presets={"tiny": RUNS})
+    with pytest.raises(InputError, match="rule must be one of .*, got 'mu'"):
+        cell_of(plain, rule="mu")
+    with pytest.raises(InputError, match="rates needs at least 3 values"):
+        own_models.replace(RUNS, rates=(0.1,))
+
+
+FILE = """
+from experiments.common.own_models import Runs, experiment
+
+def train(run):
+    {body}
+
+EXPERIMENT = experiment("outside", train=train, presets={{"tiny": Runs(widths=(8,), rates=(1, 2, 4), steps=5)}})
+"""
+
+
+@pytest.mark.parametrize(
+    "body, says",
+    [
+        ("return [1.0] * 4", r"train must return the losses of 5 steps, got an array of shape \(4,\)"),
+        ("return 'text'", "could not convert string to float"),
+        ("raise ValueError('no data')", "ValueError: no data"),
+    ],
+)
+def test_a_function_that_fails_is_named(tmp_path, body, says):
+    path = tmp_path / "outside.py"
+    path.write_text(FILE.format(body=body))
+    with pytest.raises(RuntimeError, match=f"9 runs failed: .*{says}") as caught:
+        sweeps.run(path, "tiny", out=tmp_path / "out", executor="inline", quiet=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_trains_has_records_and_may_diverge(tmp_path):
+    path = tmp_path / "outside.py"
+    nan = "float('nan') if run.learning_rate == 4 and step == 3 else run.learning_rate + run.seed"
+    body = f"return [{nan} for step in range(5)]"
+    path.write_text(FILE.format(body=body))
+    rows = sweeps.run(path, "tiny", out=tmp_path / "out", executor="inline", quiet=True)
+    diverged = rows[rows["status"] == "diverged"]
+    assert set(diverged["lane.learning_rate"]) == {4.0} and set(diverged["diverged_step"]) == {3} and len(diverged) == 3
+    (losses,) = own_models.losses(rows, Runs(widths=(8,), rates=(1, 2, 4), steps=5))
+    np.testing.assert_array_equal(losses, [[1, 2, np.inf], [2, 3, np.inf], [3, 4, np.inf]])
+    assert (tmp_path / "out" / "figure.png").exists()
