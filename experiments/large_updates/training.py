@@ -11,10 +11,9 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from experiments.large_updates import batches
+from experiments.large_updates import batches, dead_units
 from experiments.large_updates.images import Images, load_images
 from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from lvp import measures
 from lvp.errors import InputError
 from lvp.files import storage
 from lvp.models.configs import OMITTED
@@ -249,11 +248,11 @@ class ImageProgram(PackedProgram):
         def of_group(group):
             x = batches.normalise(group, data.mean, data.std)
             arguments = state["params"], state["stats"], x, lane["negative_slope"]
-            return measures.unit_maxima(self.model.apply(*arguments, False, capture=True)[-1])
+            return dead_units.unit_maxima(self.model.apply(*arguments, False, capture=True)[-1])
 
         maxima = jax.tree.map(lambda x: jnp.max(x, axis=0), jax.lax.map(of_group, data.test_images))
-        ranks = measures.stable_ranks(state["params"], DECLARATIONS)
-        return {"dead": measures.dead_fraction(maxima), "stable_rank": ranks}
+        ranks = dead_units.stable_ranks(state["params"], DECLARATIONS)
+        return {"dead": dead_units.dead_fraction(maxima), "stable_rank": ranks}
 
     def _evaluated(self, state, lane, data):
         def add(total, group):

@@ -6,7 +6,6 @@
 - `vocabulary`: the geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025);
 - `frequency`: second moments and updates against token frequencies;
 - `inputs`: sizes of token rows and of the positions added to them;
-- `activations`: dead units and stable ranks (Kosson et al. 2024);
 - `step`: all measures of the vocabulary matrices in one training step.
 
 All functions can be traced by `jax.jit` and `jax.vmap`. The shapes of their results depend on the shapes of their
@@ -14,7 +13,6 @@ arguments only. They compute in float32, or in an argument's dtype if that is wi
 other static properties, never for values.
 """
 
-from lvp.measures.activations import dead_fraction, stable_rank, stable_ranks, unit_maxima
 from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
 from lvp.measures.gradients import alignment, first_moments, neuron_squares, snr
 from lvp.measures.inputs import input_sizes
@@ -29,7 +27,6 @@ __all__ = [
     "angle",
     "by_bin",
     "by_frequency",
-    "dead_fraction",
     "embeddings",
     "first_moments",
     "frequency_bins",
@@ -44,8 +41,5 @@ __all__ = [
     "second_moment_fit",
     "second_moments",
     "snr",
-    "stable_rank",
-    "stable_ranks",
-    "unit_maxima",
     "updates",
 ]

@@ -71,14 +71,6 @@ def test_a_second_call_reads_the_same_files(digits, monkeypatch):
     assert contents(cache) == before
 
 
-def test_a_damaged_cache_is_rebuilt(digits, tmp_path):
-    first = load_images("digits", cache=tmp_path)
-    assert first.fingerprint == digits[1].fingerprint
-    good = first.test_labels.read_bytes()
-    first.test_labels.write_bytes(good[:-1] + b"\7")
-    assert load_images("digits", cache=tmp_path) == first and first.test_labels.read_bytes() == good
-
-
 @pytest.mark.parametrize("folder", ["", "cifar-10-batches-bin"])
 def test_cifar_10_is_read_in_file_order(tmp_path, folder):
     cifar10_files.write(tmp_path / "in" / folder)
@@ -207,9 +199,3 @@ def refused(spec, message, tmp_path):
 def test_bad_specifications_give_a_one_line_error_and_write_nothing(tmp_path, spec, message):
     refused(spec.format(dir=tmp_path), message, tmp_path)
     assert not (tmp_path / "cache").exists()
-
-
-def test_an_unwritable_cache_is_named(digits, tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(InputError, match="cannot write .*file.*; choose another cache directory"):
-        load_images("digits", cache=tmp_path / "file" / "cache")

@@ -136,30 +136,6 @@ def test_running_statistics_move_by_a_tenth_towards_the_batch():
     jax.tree.map(np.testing.assert_array_equal, kept, stats)
 
 
-def test_evaluation_treats_images_separately_and_training_does_not():
-    params, stats = built()
-    images = some_images()
-    among_others = jnp.concatenate([images[:3], some_images(seed=4)[3:]])
-    logits, changed = (forward(params, stats, x, 0.0, False)[0][:3] for x in (images, among_others))
-    np.testing.assert_allclose(logits, changed, atol=1e-6)
-    logits, changed = (forward(params, stats, x, 0.0, True)[0][:3] for x in (images, among_others))
-    assert jnp.abs(logits - changed).max() > 1e-2
-
-
-def test_a_slope_of_one_makes_the_network_affine_and_all_slopes_share_one_program():
-    params, stats = built()
-    a, b = some_images(), some_images(seed=4)
-
-    def bend(slope):
-        pieces = [forward(params, stats, x, slope, False)[0] for x in (a + b, a, b, jnp.zeros_like(a))]
-        return jnp.abs(pieces[0] - pieces[1] - pieces[2] + pieces[3]).max()
-
-    assert bend(1.0) < 1e-4
-    programs = _compiled._cache_size()
-    assert bend(0.0) > 0.1 and bend(0.1) > 0.1
-    assert _compiled._cache_size() == programs
-
-
 def test_lanes_under_vmap_equal_single_lanes():
     lanes, images, slopes = [built(0), built(10)], [some_images(), some_images(seed=7)], jnp.array([0.0, 0.1])
     params, stats = (jax.tree.map(lambda *xs: jnp.stack(xs), *trees) for trees in zip(*lanes, strict=True))
@@ -214,22 +190,6 @@ def test_initial_parameters_and_statistics():
         assert path.endswith("kernel") or jnp.all(x == path.endswith("scale")), path
     stats = by_path(model.init_stats())
     assert all(jnp.all(x == path.endswith("var")) for path, x in stats.items()) and len(stats) == 2 * 19
-
-
-@pytest.mark.parametrize("image", [(8, 8, 1), (13, 13, 4), (32, 32, 3)])
-def test_any_image_size_is_supported(image):
-    config = ResNetConfig(image=image, depth=8, channels=4)
-    model = resnet(config)
-
-    def run(key, images):
-        return model.apply(model.init(key), model.init_stats(), images, 0.0, True, capture=True)
-
-    logits, stats, seen = jax.eval_shape(run, jax.random.key(0), jax.ShapeDtypeStruct((5, *image), jnp.float32))
-    assert logits.shape == (5, 10) and jax.tree.structure(stats) == jax.tree.structure(model.init_stats())
-    sides = [image[0], image[0], -(-image[0] // 2), -(-image[0] // 4)]
-    stages = {"relu_stem": 0} | {f"block_{i}/relu_{j}": i + 1 for i in range(3) for j in range(2)}
-    for path, stage in stages.items():
-        assert seen[path].shape == (5, sides[stage], sides[stage], 4 * 2 ** max(stage - 1, 0)), path
 
 
 def described(params):
@@ -301,7 +261,3 @@ def test_biases_are_those_of_norms_and_of_the_head():
 def test_bad_shapes_are_named(wrong, word):
     with pytest.raises(InputError, match=word):
         ResNetConfig(**wrong)
-
-
-def test_an_image_shape_may_come_from_json():
-    assert ResNetConfig(image=[16, 16, 1]) == ResNetConfig(image=(16, 16, 1))

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lvp import measures, roles
+from experiments.large_updates import dead_units
+from lvp import roles
 from lvp.errors import InputError
 
-stable_rank = jax.jit(measures.stable_rank)
+stable_rank = jax.jit(dead_units.stable_rank)
 
 
 def layers(seed=0, count=6):
@@ -25,7 +26,7 @@ def layers(seed=0, count=6):
 
 
 def fraction(given):
-    return measures.dead_fraction(measures.unit_maxima(given))
+    return dead_units.dead_fraction(dead_units.unit_maxima(given))
 
 
 def test_a_unit_is_dead_if_it_is_never_above_zero():
@@ -51,10 +52,10 @@ def test_a_unit_above_zero_at_one_position_of_one_sample_is_alive(sample, row, c
 def test_maxima_of_parts_combine_to_the_whole():
     first, second = layers(0), layers(1)
     second["stem"][..., 6] = 1.0
-    whole = measures.unit_maxima({path: np.concatenate([first[path], second[path]]) for path in first})
-    parts = jax.tree.map(jnp.maximum, measures.unit_maxima(first), measures.unit_maxima(second))
+    whole = dead_units.unit_maxima({path: np.concatenate([first[path], second[path]]) for path in first})
+    parts = jax.tree.map(jnp.maximum, dead_units.unit_maxima(first), dead_units.unit_maxima(second))
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
-    assert measures.dead_fraction(parts)["layers"]["stem"] == np.float32(1 / 8)
+    assert dead_units.dead_fraction(parts)["layers"]["stem"] == np.float32(1 / 8)
     for path, x in whole.items():
         both = np.concatenate([first[path], second[path]])
         np.testing.assert_array_equal(x, both.reshape(-1, x.shape[0]).max(0))
@@ -80,14 +81,14 @@ def test_lanes_are_counted_separately():
 @pytest.mark.parametrize(
     "call, word",
     [
-        (lambda: measures.unit_maxima({"stem": np.zeros(3)}), "stem.*non-empty"),
-        (lambda: measures.unit_maxima({"stem": np.zeros((0, 3))}), "stem.*non-empty"),
-        (lambda: measures.dead_fraction({"stem": np.zeros((2, 3))}), "stem.*one per unit"),
-        (lambda: measures.dead_fraction({}), "at least one layer"),
-        (lambda: measures.stable_rank(np.zeros(3)), "rank 2 or more"),
-        (lambda: measures.stable_rank(np.zeros((3, 0))), "non-empty"),
-        (lambda: measures.stable_ranks({"norm": {"scale": np.ones(3)}}), "no matrix"),
-        (lambda: measures.stable_ranks({"thing": np.ones((3, 3))}), "thing"),
+        (lambda: dead_units.unit_maxima({"stem": np.zeros(3)}), "stem.*non-empty"),
+        (lambda: dead_units.unit_maxima({"stem": np.zeros((0, 3))}), "stem.*non-empty"),
+        (lambda: dead_units.dead_fraction({"stem": np.zeros((2, 3))}), "stem.*one per unit"),
+        (lambda: dead_units.dead_fraction({}), "at least one layer"),
+        (lambda: dead_units.stable_rank(np.zeros(3)), "rank 2 or more"),
+        (lambda: dead_units.stable_rank(np.zeros((3, 0))), "non-empty"),
+        (lambda: dead_units.stable_ranks({"norm": {"scale": np.ones(3)}}), "no matrix"),
+        (lambda: dead_units.stable_ranks({"thing": np.ones((3, 3))}), "thing"),
     ],
 )
 def test_bad_shapes_are_named(call, word):
@@ -150,7 +151,7 @@ def test_stable_ranks_of_a_tree_are_by_role_and_layer():
         roles.Declaration("conv/kernel", "hidden", fan_in=(0, 1, 2)),
         roles.Declaration("filters/kernel", "hidden", fan_in=(1, 2, 3)),
     )
-    ranks = jax.jit(functools.partial(measures.stable_ranks, declarations=declared))(params)
+    ranks = jax.jit(functools.partial(dead_units.stable_ranks, declarations=declared))(params)
     expected = {
         "embedding/embedding": by_svd(params["embedding/embedding"]),
         "blocks/mlp/up/kernel": [by_svd(layer) for layer in params["blocks/mlp/up/kernel"]],
