@@ -110,6 +110,7 @@ class Local:
         processes: dict[int, _Process] = {}
         full = threading.Event()
         errors: list[Exception] = []  # of this process: it cannot start a worker, or open its log
+        silent = 0  # workers that ended one after the other without a message
 
         def work(number: int) -> None:
             try:
@@ -122,10 +123,12 @@ class Local:
                 full.set()
 
         def attempt(number: int, pack: Pack, deaths: int) -> None:
+            nonlocal silent
             if number not in processes:
                 processes[number] = _Process(job, number)
             process = processes[number]
             for progress in process.train(pack):
+                silent = 0
                 report(progress)
             if process.full:
                 full.set()
@@ -135,6 +138,9 @@ class Local:
             reason = process.reason()
             if full.is_set():
                 return
+            silent += 1
+            if silent >= len(threads) + DEATHS:  # the machine lets no worker train
+                raise RuntimeError(reason)
             if deaths < DEATHS:
                 todo.put((pack, deaths + 1))
             else:

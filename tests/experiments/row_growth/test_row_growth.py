@@ -100,7 +100,8 @@ def test_the_planted_law_is_supported_and_its_powers_are_recovered(lawful):
     assert "next: " in made[0].note and made[0].value < 0.1
 
 
-@pytest.mark.parametrize("law", [FIXED, slow(LINEAR), slow(NO_GROWTH)])
+@pytest.mark.slow
+@pytest.mark.parametrize("law", [FIXED, LINEAR, NO_GROWTH])
 def test_another_law_is_not_called_this_law(law):
     """Negative control. A 95 % interval misses a shared power in 5 % of the draws, so there are several draws."""
     draws = []
