@@ -195,11 +195,14 @@ def departure(table, config: Config, name: str, measure: str) -> np.ndarray:
 
 
 def early(table, config: Config, name: str, measure: str) -> np.ndarray:
-    """A measure at the first step over its median at constant rate, without warm-up [seeds]."""
+    """A measure at the first step over its median at constant rate, without warm-up [seeds].
+
+    NaN if no step at constant rate is measured.
+    """
     values = over_steps(tuned_lanes(table, config, name, 0.0), config, measure)
     at = np.array(config.measured_steps)
     later = (at >= config.rise(config.reference)) & (at <= (1 - config.cooldown) * config.steps)
-    return values[:, 0] / np.median(values[:, later], axis=1)
+    return values[:, 0] / np.median(values[:, later], axis=1) if later.any() else np.full(len(values), np.nan)
 
 
 def follow_up(table, config: Config, stable_arm: str | None = STABLE_ARM) -> dict[str, list[Lane]]:

@@ -416,3 +416,12 @@ def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
         claims = warmup.claims.claims(table.assign(valid_loss=losses), config, CONTEXT)
         counts.update(claim.verdict for claim in claims if claim.statement.endswith("keeps a lasting gap"))
     assert counts.total() == 100 and counts[wrong] <= 5
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_first_updates_are_unknown_if_no_step_at_constant_rate_is_measured(whole):
+    """Two measured steps: the first one, and one of the cool-down."""
+    few = replace(CONFIG, points=2)
+    rows = whole.assign(**{c: whole[c].map(lambda x: x[:1] + x[-1:]) for c in whole if c.startswith("measures.roles")})
+    assert np.isnan(analysis.early(rows, few, "AdamW", "norm")).all()
+    assert np.isfinite(analysis.early(whole, CONFIG, "AdamW", "norm")).all()  # control
