@@ -10,7 +10,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,9 @@ from lvp.errors import InputError
 from lvp.files import checkpoints
 from lvp.files.buckets import Bucket, is_address, refusals
 from lvp.models.configs import DecoderConfig
-from lvp.models.decoder import Decoder, decoder
+
+if TYPE_CHECKING:  # decoders need Flax, which configurations and the linear network do not
+    from lvp.models.decoder import Decoder
 
 
 class Weights(NamedTuple):
@@ -30,7 +32,7 @@ class Weights(NamedTuple):
     digest: str  # of the parameters: 16 hexadecimal digits
 
 
-def load(place: str | Path) -> tuple[Decoder, Any]:
+def load(place: str | Path) -> tuple["Decoder", Any]:
     """(decoder, params) of a trained run.
 
     Args:
@@ -40,12 +42,16 @@ def load(place: str | Path) -> tuple[Decoder, Any]:
     Raises:
       InputError: there are no weights, the run is unfinished or is not of a decoder, or a file is damaged.
     """
+    from lvp.models.decoder import decoder
+
     weights = read(place)
     return decoder(weights.config), jax.tree.map(jnp.asarray, weights.params)
 
 
 def read(place: str | Path) -> Weights:
     """The weights at a place, on the host. The argument and the errors are those of `load`."""
+    from lvp.models.decoder import decoder
+
     with _checkpoint(place) as path:
         try:
             found = checkpoints.metadata(path)
