@@ -22,8 +22,8 @@ OF_LAB = {
 }
 # Modules that need the lab: models, their training, and builders of TensorFlow Datasets.
 LAB = re.compile(
-    r"lvp\.(models\.(attention|decoder|layers)|training(\..*)?"
-    r"|plan|cli\.train|coordinates\.decoder|data\.(text\.wikitext2_builder|tokens\.tokenization))"
+    r"lvp\.(models\.(attention|decoder|export|layers)|training(\..*)?"
+    r"|plan|cli\.train|coordinates\.decoder|data\.tokens\.tokenization)"
 )
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -48,7 +48,8 @@ def snippet():
 
 
 def python(code, interpreter=sys.executable, **options):
-    variables = os.environ | {"JAX_PLATFORMS": "cpu"}
+    # A path of the user's could replace the installed package.
+    variables = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"JAX_PLATFORMS": "cpu"}
     return subprocess.run([interpreter, "-c", code], capture_output=True, text=True, env=variables, **options)
 
 
