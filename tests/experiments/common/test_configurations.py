@@ -242,8 +242,9 @@ def test_claims_follow_the_planted_slope(slope, verdicts):
     assert sum(verdicts_of(slope, seed) == verdicts for seed in range(20)) >= 17
 
 
-def test_a_sweep_with_the_slope_of_the_rule_supports_it():
-    assert verdicts_of(-0.5, 0) == ["supported"] * 5
+def test_sweeps_with_the_slope_of_the_rule_support_it():
+    """A 95 % interval misses the slope in one of twenty sweeps. In one of these three it does."""
+    assert sum(verdicts_of(-0.5, seed) == ["supported"] * 5 for seed in range(3)) >= 2
     assert verdicts_of(0.2, 0)[0] == "contradicted"  # control
 
 
