@@ -51,7 +51,7 @@ def test_the_page_ends_with_a_figure_a_table_and_a_verdict(directory):
     assert re.search("(supported|contradicted|unresolved): the best rate does not depend on the width", sweep)
 
 
-@pytest.mark.parametrize("name, runs", [("recurrent", 12), ("outside", 18)])
+@pytest.mark.parametrize("name, runs", [("recurrent", 12), ("outside", 54)])
 def test_a_model_of_ones_own_has_records_and_a_figure(directory, name, runs):
     here, _ = directory
     assert (here / "runs" / name / "figure.png").exists()
