@@ -24,9 +24,8 @@ from lvp.analysis import optimum_figure
 from lvp.errors import InputError
 from lvp.models.configs import OMITTED
 from lvp.parametrization import RULES, Rule, Table, table
-from lvp.training import AnyCell, DataConfig, OptimizerConfig, check_positive
+from lvp.training import AnyCell, DataConfig, OptimizerConfig, Program, check_positive
 from lvp.training.outcome import Outcome, curve
-from lvp.training.program import PackedProgram
 from lvp.training.tasks import LanguageTask
 
 
@@ -34,9 +33,8 @@ class Model(NamedTuple):
     """A language model of one width and vocabulary."""
 
     init: Callable[[jax.Array], Any]  # key → parameters, a pytree of arrays
-    apply: Callable[
-        [Any, jax.Array], jax.Array
-    ]  # (parameters, int32 tokens [batch, length]) → logits [batch, length, vocab]
+    # (parameters, int32 tokens [batch, length]) → logits [batch, length, vocab]
+    apply: Callable[[Any, jax.Array], jax.Array]
     declarations: Sequence[roles.Declaration] = ()  # of roles that the defaults do not find
     initialize: bool = True  # matrices are drawn with the stds of the rule (`lvp.optim.initialize`)
 
@@ -72,6 +70,7 @@ class Runs:
     context: int = 64  # tokens per row
     batch: int = 8  # rows per step
     steps: int = 600
+    micro_batches: int = 1  # parts of a batch, for memory
     clip_norm: float | None = None  # largest norm of the gradient
     final_fraction: float = 0.1  # the train loss is the mean over this last part of the steps
 
@@ -81,6 +80,8 @@ class Runs:
         sorted_values(self, "rates", least=3, positive=True)
         for name in ("vocab", "context", "batch", "steps"):
             check_count(self, name, least=2 if name == "vocab" else 1)
+        if self.micro_batches < 1 or self.batch % self.micro_batches:
+            raise InputError(f"micro_batches ({self.micro_batches}) must divide batch ({self.batch})")
         if self.clip_norm is not None:
             check_positive("clip_norm", self.clip_norm)
 
@@ -142,7 +143,7 @@ def experiment(
                 continue
             shape = ModelConfig(width, config.vocab, config.context, of_width.rule, config.base_width, model, of_width)
             data = DataConfig(config.corpus, config.slice_bytes, config.valid_bytes, config.order)
-            sizes = config.batch, config.steps, optimizer, config.final_fraction, config.clip_norm
+            sizes = config.batch, config.steps, optimizer, config.final_fraction, config.clip_norm, config.micro_batches
             lanes = [ModelLane(rate, seed) for rate in config.rates for seed in config.seeds]
             planned.append(CellLanes(f"d {width}", ModelCell(shape, data, *sizes), lanes))
         return planned
@@ -199,7 +200,9 @@ class ModelCell(AnyCell):
     optimizer: OptimizerConfig
     final_fraction: float
     clip_norm: float | None = field(default=None, metadata=OMITTED)
+    micro_batches: int = field(default=1, metadata=OMITTED)  # equal parts of a batch, computed one after the other
     measured_steps = ()
+    probe_rows = 1  # of the data for measures, which these runs do not have
 
     def __post_init__(self):
         self.check_steps()
@@ -215,9 +218,7 @@ class ModelCell(AnyCell):
 
     @property
     def micro_batch_size(self) -> int:
-        return self.batch
-
-    probe_rows = 1
+        return self.batch // self.micro_batches
 
     @property
     def vocab(self) -> int:
@@ -245,47 +246,35 @@ class ModelLane:
         return {"learning_rate": np.float32(self.learning_rate), "seed": np.uint32(self.seed)}
 
 
-class ModelProgram(PackedProgram):
-    """The program of a `ModelCell`."""
+class ModelProgram(Program):
+    """The program of a `ModelCell`: that of a decoder with another model, init, loss and table."""
 
-    def _optimizer(self, lane):
-        made = self.cell.model
-        tx = self.cell.optimizer.transformation(
-            made.table, lane["learning_rate"], {}, declarations=made.model.declarations
-        )
-        clip = self.cell.clip_norm
-        return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
+    def _model(self) -> Model:
+        return self.cell.model.model
+
+    def _rate(self, lane):
+        return lane["learning_rate"]
+
+    def _transformation(self, lane):
+        given = {"declarations": self.model.declarations}
+        return self.cell.optimizer.transformation(self.cell.model.table, self._rate(lane), {}, **given)
 
     def _init(self, lane, params=None):
-        made = self.cell.model
         init_key, drawn_key, data_key = jax.random.split(jax.random.key(lane["seed"]), 3)
         if params is None:
-            params = made.model.init(init_key)
-            if made.model.initialize:
-                params = optim.initialize(made.table, params, drawn_key, declarations=made.model.declarations)
+            params = self.model.init(init_key)
+            if self.model.initialize:
+                declarations = self.model.declarations
+                params = optim.initialize(self.cell.model.table, params, drawn_key, declarations=declarations)
         return self._initial_state(params, self._optimizer(lane).init(params), data_key)
 
-    def _loss(self, params, windows, weights=None):
-        logits = self.cell.model.model.apply(params, windows[:, :-1]).astype(jnp.float32)
+    def _loss(self, params, windows, weights=None, head=None):
+        logits = self.model.apply(params, windows[:, :-1]).astype(jnp.float32)
         wanted = *windows[:, 1:].shape, self.cell.vocab
         if logits.shape != wanted:
             raise InputError(f"apply must return logits of shape {wanted} [batch, length, vocab], got {logits.shape}")
         losses = optax.losses.softmax_cross_entropy_with_integer_labels(logits, windows[:, 1:])
-        return losses.mean() if weights is None else jnp.sum(losses * weights)
-
-    def _step(self, step, state, lane, data):
-        key = jax.random.wrap_key_data(state["key"])
-        windows = data.train.batch(key, step, self.cell.batch, self.cell.model.context)
-        loss, gradient = jax.value_and_grad(self._loss)(state["params"], windows)
-        updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])
-        return self._updated_state(step, state, loss, gradient, updates, opt)
-
-    def _evaluated(self, state, lane, data):
-        def add(total, group):
-            return total + self._loss(state["params"], *group), None
-
-        total, _ = jax.lax.scan(add, jnp.float32(0), (data.valid, data.valid_weights))
-        return {"valid_loss": total / jnp.sum(data.valid_weights)}
+        return jnp.average(losses, weights=weights)
 
 
 class ModelTask(LanguageTask):
@@ -320,6 +309,7 @@ def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any]
     of_width = _table(rule or arguments["rule"], width, vocab, base_width)
     run = Run(width, steps=arguments["steps"], table=of_width, **lane)
     losses, steps = np.asarray(train(run), np.float64), arguments["steps"]
+    last = max(1, round(arguments["final_fraction"] * steps))
     if losses.shape != (steps,):
         raise InputError(f"train must return the losses of {steps} steps, got an array of shape {losses.shape}")
     diverged = np.flatnonzero(~np.isfinite(losses))
@@ -328,9 +318,7 @@ def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any]
         status="diverged" if diverged.size else "finished",
         steps=steps,
         diverged_step=int(diverged[0]) if diverged.size else None,
-        train_loss=None
-        if diverged.size
-        else float(losses[-max(1, round(arguments["final_fraction"] * steps)) :].mean()),
+        train_loss=None if diverged.size else float(losses[-last:].mean()),
         valid_loss=None,
         **curve(losses, unknown, np.full(steps, lane["learning_rate"])),
     )

@@ -199,9 +199,12 @@ class Program(PackedProgram):
             )
         super().__init__(cell, lanes, mesh)
         self._place = sharding.Placement(mesh)
-        self.model = decoder(cell.model, self._place)
+        self.model = self._model()
         if mesh is not None:
             check_mesh(cell, mesh.shape)
+
+    def _model(self) -> Any:
+        return decoder(self.cell.model, self._place)
 
     def data_placement(self, data: TrainingData) -> Any:
         placement = super().data_placement(data)
@@ -214,12 +217,15 @@ class Program(PackedProgram):
         return optim.trapezoid(rate, cell.steps, warmup_steps=lane["warmup_steps"], cooldown=cell.cooldown)
 
     def _optimizer(self, lane):
+        tx, clip = self._transformation(lane), self.cell.clip_norm
+        return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
+
+    def _transformation(self, lane):
+        """The optimizer without clipping."""
         cell = self.cell
         table = traced_table(uniform(width=cell.model.width, vocab=cell.model.vocab), lane)
         moments = {} if cell.moment_dtype is None else {"mu_dtype": jnp.dtype(cell.moment_dtype)}
-        tx = cell.optimizer.transformation(table, self._rate(lane), {**lane["options"], **moments})
-        clip = self.cell.clip_norm
-        return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
+        return cell.optimizer.transformation(table, self._rate(lane), {**lane["options"], **moments})
 
     def _init(self, lane, params=None):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))

@@ -148,6 +148,19 @@ def test_packed_runs_equal_single_runs(tokens):
         np.testing.assert_allclose(outcome.curve_losses, alone.curve_losses, rtol=1e-5)
 
 
+def test_micro_batches_clipping_and_streamed_rows_are_those_of_a_decoder(tokens):
+    """Parts of a batch change rounding only. Recorded norms are those before clipping."""
+    lane = ModelLane(0.1, 0)
+    (whole,), (parts,), (clipped,) = (
+        trained(cell_of(plain, **changes), tokens, lane) for changes in ({}, {"micro_batches": 3}, {"clip_norm": 1e-3})
+    )
+    np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=1e-5)
+    assert max(clipped.curve_gradient_norms) > 1e-3  # the norm before clipping
+    streamed = cell_of(plain, order="rows")
+    with pytest.raises(ValueError, match="each lane reads its own rows"):
+        streamed.task().program(2)
+
+
 def test_rates_of_a_base_width_shrink_under_mup(tokens):
     """Control: without a base width, the rate is that of each width."""
     by_base = [cell_of(plain, rule="mup", base_width=base).model.table["hidden"].lr_multiplier for base in (None, 4)]
@@ -177,7 +190,7 @@ def undeclared(width, vocab):
         (undeclared, "model of width 8: parameter 'embed' .* declaration"),
     ],
 )
-def test_a_model_that_cannot_be_trained_is_one_line_before_training(make, says):
+def test_an_untrainable_model_is_one_line_before_training(make, says):
     cell = cell_of(make)
     with pytest.raises(InputError, match=says) as caught:
         cell.task().check_lanes([])

@@ -419,7 +419,7 @@ def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_first_updates_are_unknown_if_no_step_at_constant_rate_is_measured(whole):
+def test_early_updates_are_unknown_without_a_later_step(whole):
     """Two measured steps: the first one, and one of the cool-down."""
     few = replace(CONFIG, points=2)
     rows = whole.assign(**{c: whole[c].map(lambda x: x[:1] + x[-1:]) for c in whole if c.startswith("measures.roles")})

@@ -31,13 +31,12 @@ def sweep(tmp_path_factory):
 def test_a_run_has_the_outcome_of_its_record(sweep):
     """The outcomes agree bit for bit: the same program ran on the same device."""
     planned, out, cache = sweep
-    rates = {
-        row["config"]["lane"]["learning_rates"]["embedding"]: row["outcome"] for row in records.read(out / "records")
-    }
+    rows = records.read(out / "records")
+    by_rate = {row["config"]["lane"]["learning_rates"]["embedding"]: row["outcome"] for row in rows}
     lane = planned.lanes[1]
     outcome = training.train(planned.cell, lane, cache=cache)
-    assert json.loads(records.dumps(outcome)) == rates.pop(lane.learning_rates["embedding"])
-    assert len(rates) == 2 and json.loads(records.dumps(outcome)) not in rates.values()
+    assert json.loads(records.dumps(outcome)) == by_rate.pop(lane.learning_rates["embedding"])
+    assert len(by_rate) == 2 and json.loads(records.dumps(outcome)) not in by_rate.values()
     assert outcome["status"] == "finished" and 1 < outcome["valid_bits_per_byte"] < 8
 
 
