@@ -1,4 +1,4 @@
-"""Writes the results of injected faults to one file: `pytest -m "slow or not slow" --ledger
+"""Writes the results of injected faults to one file: `pytest tests/faults -m "slow or not slow" --ledger
 experiments/results/faults.json`."""
 
 import datetime
