@@ -46,9 +46,10 @@ small_hidden_lr = 3e-3
 
 # %%
 # %matplotlib inline
+from lvp.parametrization import Shape
 from lvp.parametrization.recommend import recommend
 
-advice = recommend(width=width, vocab=vocab, hidden_lr=hidden_lr, rule=rule)
+advice = recommend(Shape(width, vocab), hidden_lr, rule=rule)
 print(advice)
 
 # %% [markdown]
@@ -58,7 +59,7 @@ print(advice)
 # width. The factor differs between roles. `at …` is the rate at the given width.
 
 # %%
-moved = recommend(width=width, vocab=vocab, hidden_lr=small_hidden_lr, from_width=small_width, rule=rule)
+moved = recommend(Shape(width, vocab), small_hidden_lr, base=Shape(small_width, vocab), rule=rule)
 for role in moved.roles:
     print(
         f"{role.role:<10} at {small_width}: {role.base_learning_rate:<8.4g} at {width}: {role.learning_rate:<10.4g}"
@@ -81,7 +82,7 @@ from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 
 schedule = optim.trapezoid(hidden_lr, total_steps=10_000, warmup=0.02)
-tx = optim.parametrized(optax.adamw, rule, width=width, vocab=vocab, learning_rate=schedule, weight_decay=0.1)
+tx = optim.parametrized(optax.adamw, rule, schedule, width=width, vocab=vocab, weight_decay=0.1)
 
 model = decoder(DecoderConfig(vocab=vocab, width=width))
 shapes = jax.eval_shape(model.init, jax.random.key(0))
@@ -114,7 +115,7 @@ import jax.numpy as jnp
 
 shapes = jax.eval_shape(decoder(DecoderConfig(vocab=256, width=64)).init, jax.random.key(0))
 small = jax.tree.map(lambda x: jnp.ones(x.shape), shapes)
-plain = optim.parametrized(optax.adam, rule, width=64, vocab=256, learning_rate=hidden_lr)
+plain = optim.parametrized(optax.adam, rule, hidden_lr, width=64, vocab=256)
 gradients = small
 updates, _ = jax.jit(plain.update)(gradients, plain.init(small), small)
 for path in (("embedding", "embedding"), ("block_0", "mlp", "up", "kernel"), ("head", "kernel")):

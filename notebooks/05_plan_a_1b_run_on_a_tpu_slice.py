@@ -98,10 +98,11 @@ for mesh in meshes:
 
 # %%
 from lvp.models.configs import hayou_liu_1b
+from lvp.parametrization import Shape
 from lvp.parametrization.recommend import recommend
 
 model = hayou_liu_1b()
-advice = recommend(width=model.width, vocab=model.vocab, hidden_lr=hidden_lr)
+advice = recommend(Shape(model.width, model.vocab), hidden_lr)
 for role in advice.roles:
     print(f"{role.role:<10} rate {role.learning_rate:<8.4g} init std {role.init_std:.4g}")
 

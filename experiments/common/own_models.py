@@ -94,8 +94,7 @@ class Runs:
 
 def _table(rule: Rule, width: int, vocab: int, base_width: int | None) -> Table:
     """The table that `lvp.optim.parametrized` makes of a rule."""
-    normalize = "hidden" if base_width is None else "paper"
-    return table(rule, width=width, vocab=vocab, base_width=base_width, normalize=normalize)
+    return table(rule, width=width, vocab=vocab, base_width=base_width)
 
 
 ADAM = OptimizerConfig("adam")

@@ -54,10 +54,9 @@ def relative_to_theorem(table, config: Config, arm: str, part: str, step: int):
 
 
 def _rate_times_std(lvp: Table, part: str) -> float:
-    """η_E σ_W for the embedding, η_W σ_E for the projection, at η = 1."""
-    if part == "embedding":
-        return lvp["embedding"].lr_multiplier * lvp["output"].init_std
-    return lvp["output"].lr_multiplier * lvp["embedding"].init_std
+    """η_E σ_W for the embedding, η_W σ_E for the projection, at a hidden rate of 1/d."""
+    rate, std = ("embedding", "output") if part == "embedding" else ("output", "embedding")
+    return lvp[rate].lr_multiplier / lvp.width * lvp[std].init_std
 
 
 def one_step_power(rows, part: str):

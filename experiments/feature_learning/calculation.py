@@ -37,12 +37,13 @@ def calculate(arguments, lane, dataset) -> dict:
         return sign_moments.calculate(arguments, lane["arm"], alpha, tokens)
     optimizer, loss = ARMS[lane["arm"]]
     rule_table = table("lvp", width=d, vocab=m)
+    hidden = arguments["rate"] / d
     parts = simulation.feature_components(
         key,
         d,
         alpha,
-        learning_rate_embedding=arguments["rate"] * rule_table["embedding"].lr_multiplier,
-        learning_rate_output=arguments["rate"] * rule_table["output"].lr_multiplier,
+        learning_rate_embedding=hidden * rule_table["embedding"].lr_multiplier,
+        learning_rate_output=hidden * rule_table["output"].lr_multiplier,
         sigma_embedding=rule_table["embedding"].init_std,
         sigma_output=rule_table["output"].init_std,
         steps=tuple(arguments["steps"]),

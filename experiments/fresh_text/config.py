@@ -205,10 +205,10 @@ def _optimizer(config: Config, arm: Arm) -> OptimizerConfig:
 
 def lane(config: Config, arm: Arm, shape: ModelShape, at: Point, seed: int) -> Lane:
     """The lane of an arm at a shape and a place of the grids."""
-    constant = constant_at(arm, at.constant)
-    rates = {"embedding": constant / shape.width * ratio_at(arm, at.ratio)}
+    hidden = constant_at(arm, at.constant) / shape.width
+    rates = {"embedding": hidden * ratio_at(arm, at.ratio)}
     warmup = config.warmup_steps if arm.scheduled else 0
-    return Lane.under(_table(arm, shape), constant, seed, rates=rates, warmup_steps=warmup)
+    return Lane.under(_table(arm, shape), hidden, seed, rates=rates, warmup_steps=warmup)
 
 
 def label(config: Config, name: str, shape: ModelShape) -> str:

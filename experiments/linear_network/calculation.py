@@ -30,7 +30,7 @@ def losses(key: jax.Array, pairs: jax.Array, arguments: Mapping[str, Any], *, no
     lvp = table("lvp", width=width, vocab=vocab)
     start = linear.init(key, width, vocab, lvp["embedding"].init_std, lvp["output"].init_std)
     rates = jnp.asarray(arguments["rates"], jnp.float32)
-    output_rate = jnp.float32(arguments["rate_times_width"] * lvp["output"].lr_multiplier)
+    output_rate = jnp.float32(arguments["rate_times_width"] / width * lvp["output"].lr_multiplier)
     most = max(arguments["steps"])
     curves = _curves(start, pairs, rates, output_rate, arguments["eps"], most, normalize_rows)
     return np.asarray(curves)[:, arguments["steps"]]

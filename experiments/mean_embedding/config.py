@@ -162,6 +162,6 @@ def lane(config: Config, arm: EmbeddingRateArm, head: str, rate: float, seed: in
     """The lane with one rate for all roles. A scaled arm has LVP's ratio √d for the matrix that embeds."""
     lvp = table("lvp", width=config.width, vocab=config.vocab)
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=lvp["hidden"].init_std)
-    ratio = lvp["embedding"].lr_multiplier / lvp["hidden"].lr_multiplier
     embeds = "output" if HEADS[head] else "embedding"
-    return Lane.under(one_rate, rate, seed, rates={embeds: rate * ratio} if arm.scaled else {})
+    rates = {embeds: rate * lvp["embedding"].lr_multiplier} if arm.scaled else {}
+    return Lane.under(one_rate, rate, seed, rates=rates)

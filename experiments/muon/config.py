@@ -9,6 +9,7 @@ from experiments.common.experiment import CellLanes
 from lvp.errors import InputError
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import table
+from lvp.parametrization.rules import PAPER_RULES
 from lvp.training import Cell, Lane, OptimizerConfig
 
 ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
@@ -129,9 +130,12 @@ def cell_of(config: Config, arm: Arm) -> Cell:
 def lane(config: Config, arm: Arm, value: float, seed: int) -> Lane:
     """The lane of an arm at a value of the number that it tunes."""
     rule = _table(config, arm)
-    if arm.power is None:
-        return Lane.under(rule, value, seed)
-    return Lane.under(rule, value, seed, rates={"embedding": value / config.width * config.width**arm.power})
+    if arm.power is None:  # nanochat's constants times the value
+        published = PAPER_RULES["nanochat"].rows(config.width, config.vocab, 1.0)
+        rates = {role: value * numbers[1] for role, numbers in published.items()}
+        return Lane.under(rule, rates["hidden"], seed, rates=rates)
+    hidden = value / config.width
+    return Lane.under(rule, hidden, seed, rates={"embedding": hidden * config.width**arm.power})
 
 
 def cells(config: Config) -> list[CellLanes]:

@@ -190,7 +190,7 @@ def lane(config: Config, setting: Setting, rate: float, seed: int) -> Lane:
     """LVP's lane with another embedding rate and another init std of the embedding."""
     lvp = table("lvp", width=setting.width, vocab=config.vocab, token_rows=setting.token_rows)
     stds = {"embedding": lvp["embedding"].init_std * setting.std}
-    return Lane.under(lvp, config.rate_times_width, seed, rates={"embedding": rate}, stds=stds)
+    return Lane.under(lvp, config.rate_times_width / setting.width, seed, rates={"embedding": rate}, stds=stds)
 
 
 def cells(config: Config) -> list[CellLanes]:

@@ -122,12 +122,12 @@ def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
 def lane(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Lane:
     """The lane of LVP at η_E = `rate` and η_H = `hidden`/d, with factors on η_W, σ_E and σ_W."""
     lvp = table("lvp", width=width, vocab=vocab)
-    rates = {"embedding": rate, "output": hidden * lvp["output"].lr_multiplier * factors["output_rate_factors"]}
+    rates = {"embedding": rate, "output": hidden / width * factors["output_rate_factors"]}
     stds = {
         "embedding": lvp["embedding"].init_std * factors["embedding_std_factors"],
         "output": lvp["output"].init_std * factors["output_std_factors"],
     }
-    return Lane.under(lvp, hidden, seed, rates=rates, stds=stds)
+    return Lane.under(lvp, hidden / width, seed, rates=rates, stds=stds)
 
 
 def label(config: Config, width: int) -> str:

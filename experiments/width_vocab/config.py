@@ -214,7 +214,7 @@ def swept_cell(config: Config, name: str, token_rows: str, width: int, vocab: in
     """The cell of a shape, with a lane for every rate and seed."""
     lvp_table = table("lvp", width=width, vocab=vocab, token_rows=token_rows)
     lanes = [
-        Lane.under(lvp_table, config.rate_times_width, seed, rates={"embedding": rate})
+        Lane.under(lvp_table, config.rate_times_width / width, seed, rates={"embedding": rate})
         for rate in config.embedding_rates(token_rows, width)
         for seed in config.seeds
     ]

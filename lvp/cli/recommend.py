@@ -2,18 +2,20 @@
 
 import argparse
 import dataclasses
-import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lvp.cli.parser import add_command, count, need, setting
 from lvp.errors import InputError
-from lvp.parametrization import AXES, RULES, TOKEN_ROWS, table
+from lvp.parametrization import AXES, RULES, TOKEN_ROWS, Shape, check_whole, table
+from lvp.parametrization.axes import chosen
 from lvp.parametrization.rules import PAPER_RULES
 
 RULE = f"{', '.join(PAPER_RULES)} (default: lvp)"
 WIDTHS, VOCAB = (32, 64, 128, 256), 1024
+_SIZES = ("width", "vocab", "depth", "batch", "tokens")
 
 
 def add(subparsers: Any) -> None:
@@ -82,8 +84,6 @@ def _add_table(subparsers) -> None:
     command.add_argument(
         "--kappa", type=float, metavar="K", help="κ for the rule 'interpolated', from 0 to 1 (default: 1)"
     )
-    unit = "hidden: multipliers of the hidden matrices' rate; paper: multipliers of the paper's constant"
-    command.add_argument("--normalize", default="hidden", help=f"{unit} (default: hidden)")
     _add_rows(command)
     _add_json(command)
 
@@ -148,9 +148,10 @@ def _print_json(value) -> None:
 def _recommend(arguments) -> None:
     from lvp.parametrization.recommend import recommend
 
-    names = [name for name in inspect.signature(recommend).parameters if name not in ("counts", "axes")]
-    asked = {name: getattr(arguments, name) for name in names}
+    names = ("hidden_lr", "rule", "embedding_lr", "kappa", "token_rows", "weight_decay", "b1", "b2", "eps")
+    asked: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     asked["axes"] = dict(setting(word, "--axis") for word in arguments.axis)
+    asked |= _shapes(arguments, asked["axes"])
     counts, origin = None, ""
     if arguments.tokenizer or arguments.corpus:
         if not (arguments.tokenizer and arguments.corpus):
@@ -165,11 +166,45 @@ def _recommend(arguments) -> None:
     _print_json(advice.as_dict()) if arguments.json else print(f"{advice}{origin}")
 
 
+def _shapes(arguments, axes: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments target, base and steps of `recommend`. Sizes without a --from-… size are not transferred."""
+    sizes = {name: getattr(arguments, name) for name in _SIZES}
+    smaller = {name: getattr(arguments, f"from_{name}") for name in _SIZES}
+    steps, batch = arguments.steps, arguments.batch
+    if steps is not None:
+        check_whole("--steps", steps, 1)
+        if sizes["tokens"] is not None:
+            raise InputError("--tokens and --steps both give the horizon: pass only one of them")
+    if steps is None and batch and sizes["tokens"]:
+        steps = sizes["tokens"] / batch
+    elif steps and batch:
+        sizes["tokens"] = batch * steps
+    given = Shape(**sizes)  # checks the sizes
+    for name, value in smaller.items():
+        if value is None:
+            continue
+        check_whole(f"--from-{name}", value, 2 if name == "vocab" else 1)
+        if sizes[name] is None:
+            raise InputError(f"--from-{name} {value} needs --{name}, the size of this model")
+    if smaller["vocab"] is not None and smaller["width"] is None:
+        raise InputError(f"--from-vocab {smaller['vocab']} needs --from-width, the width of the smaller model")
+    if sizes["depth"] is not None and smaller["depth"] is None and (name := chosen(axes)["depth"]) != "none":
+        raise InputError(
+            f"--depth {sizes['depth']} needs --from-depth, because depth rule {name!r} scales from a tuned depth; give "
+            "it, or --axis depth=none"
+        )
+    tuned: dict[str, Any] = {name: value for name, value in smaller.items() if value is not None}
+    kept: dict[str, Any] = {name: None for name in _SIZES[2:] if name not in tuned}
+    target = dataclasses.replace(given, **kept)
+    base = dataclasses.replace(target, **tuned) if tuned else None
+    return {"target": target, "base": base, "steps": steps}
+
+
 def _table(arguments) -> None:
     from lvp.parametrization.report import side_by_side
 
     rules = RULES if arguments.rule is None else (arguments.rule,)
-    size = {name: getattr(arguments, name) for name in ("width", "vocab", "normalize", "token_rows")}
+    size = {name: getattr(arguments, name) for name in ("width", "vocab", "token_rows")}
     tables = [table(rule, kappa=arguments.kappa, **size) for rule in rules]
     if arguments.json:
         _print_json({rule_table.rule: dataclasses.asdict(rule_table) for rule_table in tables})

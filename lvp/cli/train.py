@@ -88,7 +88,7 @@ def _cell_and_lane(arguments: argparse.Namespace) -> tuple[Cell, Lane]:
         raise InputError(f"--seed must lie from 0 to 2^32 − 1, got {arguments.seed}")
     check_positive("--checkpoint-seconds", arguments.checkpoint_seconds, zero=True)
     model = decoder_of(arguments, vocab=arguments.vocab)
-    rates = table(arguments.rule, width=model.width, vocab=model.vocab, normalize="hidden")
+    rates = table(arguments.rule, width=model.width, vocab=model.vocab)
     model = decoder_of(arguments, forward_multipliers(rates), vocab=arguments.vocab)
     cell = cell_of(arguments, model, corpora.absolute(arguments.corpus), arguments.steps, clip_norm=arguments.clip_norm)
     lane = Lane.under(rates, arguments.learning_rate, arguments.seed, warmup_steps=arguments.warmup_steps)

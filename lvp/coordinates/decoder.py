@@ -64,18 +64,20 @@ def check(
             f"rule {rule!r} trains hidden matrices by Muon, and the check trains by Adam; use another rule"
         )
     vocab_of = vocab if callable(vocab) else lambda _: vocab
-    tables = {width: table(rule, width=width, vocab=vocab_of(width), token_rows=token_rows) for width in widths}
+    base: dict[str, Any] = {"token_rows": token_rows}
+    if widths:
+        base |= {"base_width": widths[0], "base_vocab": vocab_of(widths[0])}
+    tables = {width: table(rule, width=width, vocab=vocab_of(width), **base) for width in widths}
     models = {width: decoder(_config(tables[width], layers)) for width in widths}
     stds = {width: {row.role: row.init_std for row in made.rows} for width, made in tables.items()}
     name = tables[widths[0]].rule if widths else rule
-    unit = hidden_lr / tables[widths[0]]["hidden"].lr_multiplier if widths else hidden_lr
     vocab_text = "m = " + (", ".join(str(vocab_of(d)) for d in widths) if callable(vocab) else str(vocab))
     return growth.check(
         lambda key, width: models[width].init(key, stds[width]),
         lambda params, tokens, width: _activations(models[width], params, tokens[:, :-1]),
         widths,
         loss=_loss,
-        optimizer=lambda width: optim.parametrized(optax.adam, tables[width], learning_rate=unit),
+        optimizer=lambda width: optim.parametrized(optax.adam, tables[width], hidden_lr),
         batch=lambda width: _tokens(vocab_of(width)),
         steps=steps,
         seeds=seeds,

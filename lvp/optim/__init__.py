@@ -3,13 +3,14 @@
     import optax
     from lvp import optim
 
-    tx = optim.parametrized(optax.adamw, "lvp", learning_rate=3e-3, width=512, vocab=32768, weight_decay=0.1)
+    tx = optim.parametrized(optax.adamw, "lvp", 3e-3, width=512, vocab=32768, weight_decay=0.1)
     state = tx.init(params)  # from here on plain optax: chain, jit, vmap, MultiSteps, inject_hyperparams
 
-- `parametrized(factory, rule, ...)` calls an optax factory per role, with the role's rate and decay from a table of
-  `lvp.parametrization`. `learning_rate` is the rate that Adam has at the hidden matrices unless the table says
-  otherwise. `factory` is one factory for all roles, or role → factory (Muon for hidden matrices, Adam for the rest).
-- `transfer(factory, base=..., target=..., rule=...)` takes settings tuned at one width, vocabulary, depth, batch and
+- `parametrized(factory, table, learning_rate, ...)` calls an optax factory per role, with the role's rate and decay
+  from a table of `lvp.parametrization`, or from the name of a rule. `learning_rate` is the rate that Adam has at the
+  hidden matrices. `factory` is one factory for all roles, or role → factory (Muon for hidden matrices, Adam for the
+  rest).
+- `transfer(factory, scaling, learning_rate, ...)` takes settings tuned at one width, vocabulary, depth, batch and
   horizon to another.
 - `by_role(factory, rates, ...)` takes your own rate (and decay) per role instead of a table.
 - `scale_by_role(factors)` is a transform to chain after an optimizer whose update is linear in the rate.

@@ -1,7 +1,7 @@
 """A table's learning rates and decays for optax factories.
 
 Rate: a role's rate is η_t · c, the schedule times the role's `lr_multiplier` c. The factory receives this product, so
-it acts before any projection. The table defines η; by default, the η of a named rule is the hidden matrices' rate.
+it acts before any projection. η is the rate of the hidden matrices, at the size that the table names.
 
 Anchor: the multipliers of a rule are ratios of rates of Adam-like updates, which are of order one per coordinate. η is
 therefore the rate that *Adam* has at the hidden matrices, even if another optimizer trains them. Muon's rate is in
@@ -34,74 +34,39 @@ One factory per role: `parametrized` takes role → factory, such as Muon for hi
 
     optim.parametrized(
         dict.fromkeys(ROLES, optax.adamw) | {"hidden": optax.contrib.muon},
-        "lvp", width=512, vocab=32768, learning_rate=3e-4, rates={"hidden": 0.02}, weight_decay=0.1,
+        "lvp", 3e-4, width=512, vocab=32768, rates={"hidden": 0.02}, weight_decay=0.1,
     )
 
-A partial carries a role's own options (β, ε), and a function that returns a chain carries its clipping. A factory whose
-update is not of order one per coordinate is refused for a role without its own rate, under `RULES` except "sp".
-This holds for optax's factories and their partials: the unit of other functions is not known.
+A partial carries a role's own options (β, ε), and a function that returns a chain carries its clipping. A factory of
+optax whose update is not of order one per coordinate (not in `ADAM_LIKE`) is refused for a role without its own rate,
+under `RULES` except "sp". Other functions are not refused: their unit is not known.
 
 `optax.inject_hyperparams(functools.partial(parametrized, optax.adamw, table))(learning_rate=…)` works. Pass a `Table`
 there, because a rule's width would be injected as an array too.
 """
 
 import functools
-import math
-import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import optax
 
 from lvp import roles
-from lvp.errors import InputError, refuse, shown
+from lvp.errors import InputError, refuse
 from lvp.optim import rates as _rates
 from lvp.optim.by_role import Factory, check_roles, decay_of, decays_by_role, describe_tree, factories_of, partition
-from lvp.parametrization import RULES, Row, Rule, Table, table
+from lvp.parametrization import RULES, Rule, Table
+from lvp.parametrization import table as rule_table
 
 _MASKS = ("mask", "weight_decay_mask")  # parameters of optax's factories: where the decay applies
 OPTIONS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # parameter of optax's Adam-like factories → its column in `describe`
-_GRADIENT, _PARAMETER = "proportional to the gradient", "proportional to the parameter"
-_OWN, _SHRINKING = "scaled by its own estimate of the rate", "divided by a sum that grows with the steps"
-# Factories of optax whose update is not of order one per coordinate, with the unit of their update. Older versions of
-# optax lack some of them.
-_OTHER_UNITS: dict[Callable, str] = {
-    factory: unit
-    for name, unit in {
-        "sgd": _GRADIENT,
-        "noisy_sgd": _GRADIENT,
-        "optimistic_gradient_descent": _GRADIENT,
-        "polyak_sgd": _GRADIENT,
-        "scale_by_learning_rate": _GRADIENT,
-        "contrib.dpsgd": _GRADIENT,
-        "contrib.schedule_free_sgd": _GRADIENT,
-        "contrib.madgrad": "proportional to the cube root of the gradient",
-        "contrib.scale_by_madgrad": "proportional to the cube root of the gradient",
-        "adafactor": _PARAMETER,
-        "fromage": _PARAMETER,
-        "lamb": _PARAMETER,
-        "lars": _PARAMETER,
-        "novograd": "of norm one per matrix",
-        "contrib.muon": "orthogonal",
-        "contrib.galore": "of low rank",
-        "contrib.simplified_ademamix": "1/(1 − β₁) times larger than Adam's",
-        "adagrad": _SHRINKING,
-        "sm3": _SHRINKING,
-        "adadelta": "in units of its earlier updates",
-        "rprop": _OWN,
-        "scale_by_rprop": _OWN,
-        "contrib.dadapt_adamw": _OWN,
-        "contrib.dog": _OWN,
-        "contrib.dowg": _OWN,
-        "contrib.prodigy": _OWN,
-        "lbfgs": "chosen by a line search",
-        "contrib.momo": "limited by the loss",
-        "contrib.momo_adam": "limited by the loss",
-    }.items()
-    if (factory := functools.reduce(lambda module, part: getattr(module, part, None), name.split("."), optax))
-}
+# Factories of optax whose update is of order one per coordinate, whatever the scale of the gradient. This is the unit
+# of a rule's rates. optax's other factories need a rate of their own.
+ADAM_LIKE = (
+    "adabelief adam adamax adamaxw adamw adan amsgrad lion nadam nadamw radam rmsprop sign_sgd yogi "
+    "contrib.ademamix contrib.adopt contrib.schedule_free_adamw contrib.sophia"
+).split()
 
 
 class Parametrized(optax.GradientTransformationExtraArgs):
@@ -122,19 +87,12 @@ class Parametrized(optax.GradientTransformationExtraArgs):
 
 def parametrized(
     factory: Factory | Mapping[str, Factory],
-    rule: Rule | Table,
-    *,
+    table: Table | Rule,
     learning_rate: optax.ScalarOrSchedule,
-    rates: Mapping[str, optax.ScalarOrSchedule] | None = None,
-    rows: Sequence[Row] = (),
+    *,
     width: int | None = None,
     vocab: int | None = None,
-    frequencies: Any = None,
-    kappa: float | None = None,
-    normalize: str | None = None,
-    base_width: int | None = None,
-    base_vocab: int | None = None,
-    token_rows: str | None = None,
+    rates: Mapping[str, optax.ScalarOrSchedule] | None = None,
     weight_decay: Any = None,
     decay: str = "coupled",
     peak_learning_rate: Any = None,
@@ -146,13 +104,12 @@ def parametrized(
     Args:
       factory: an optax factory or a partial, with the keyword `learning_rate` (and `weight_decay`), for all roles; or
         role → factory, for every role of the table.
-      rule: a `Table`, which defines learning_rate; or a name or function, as in `lvp.parametrization.table`.
-      learning_rate: η, number, scalar array (traced, injected) or schedule.
+      table: a `lvp.parametrization.Table`; or the name or function of a rule, short for
+        `lvp.parametrization.table(rule, width=width, vocab=vocab)`.
+      learning_rate: η, the rate of the hidden matrices (`Table.learning_rate` says at which size): number, scalar array
+        (traced, injected) or schedule.
+      width, vocab: of the model. Required with a rule, not accepted with a Table.
       rates: role → rate in place of η · c. It is required for updates in another unit, such as Muon's.
-      rows: a `Row` for each role that the rule does not have. A row for one of its roles replaces the rule's.
-      width, vocab, frequencies, kappa, normalize, base_width, base_vocab, token_rows: arguments of
-        `lvp.parametrization.table`, for a rule only, which requires width and vocab. The default of normalize is
-        "hidden", or "paper" with base_width.
       weight_decay: λ of the roles whose row decays; or role → λ, where missing roles do not decay. None means no
         decay: the factory is given 0.0 instead of its own default (1e-4 for optax.adamw).
       decay: "coupled" or "independent".
@@ -162,15 +119,16 @@ def parametrized(
       **kwargs: passed to every factory.
 
     Raises:
-      InputError: errors of `table` and `by_role`; shapes with a Table, or missing shapes with a rule; a declared role
-        without a row; an update in another unit (see above); an unknown decay; an independent decay whose peak is
-        unknown or 0. From `init`: a declaration that decides no role; a matrix of another width or vocabulary.
+      InputError: errors of `lvp.parametrization.table` and `by_role`; a size with a Table, or a missing size with a
+        rule; a declared role without a row; an update in another unit (see above); an unknown decay; an independent
+        decay whose peak is unknown or 0. From `init`: a declaration that decides no role; a matrix of another width or
+        vocabulary.
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
-    shape: dict[str, Any] = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
-    shape["token_rows"] = token_rows
-    chosen = _table(rule, normalize=normalize, frequencies=frequencies, kappa=kappa, **shape)
-    chosen = with_rows(chosen, rows, declarations)
+    chosen = _table(table, width, vocab)
+    roles.check_declarations(declarations)
+    for declaration in declarations:
+        check_has_row(chosen, declaration.role, f"of the declaration {declaration.pattern!r}")
     factories = factories_of(factory, tuple(chosen), tuple(chosen))
     of_rates = _rates_by_role(factories, chosen, learning_rate, rates, peak_learning_rate, kwargs)
     settings = _settings_by_role(factories, chosen, of_rates, weight_decay, decay)
@@ -282,7 +240,7 @@ def check_has_row(chosen: Table, role: str, where: str) -> None:
 def _without_row(chosen: Table, role: str, where: str) -> str:
     return (
         f"rule {chosen.rule} has no row for the role {role!r} {where}; its roles are {', '.join(chosen)}: give "
-        f"rows=[lvp.parametrization.Row({role!r}, init_std=…, lr_multiplier=…, decay=…)], or correct the role"
+        f"table.with_rows(lvp.parametrization.Row({role!r}, init_std=…, lr_multiplier=…, decay=…)), or correct the role"
     )
 
 
@@ -320,63 +278,39 @@ def _problems(leaf: roles.Leaf, chosen: Table) -> Iterator[str]:
         )
 
 
-def with_rows(chosen: Table, rows: Sequence[Row], declarations: Sequence[roles.Declaration]) -> Table:
-    """Returns the table with further or other rows.
-
-    Raises:
-      InputError: a row of another type or out of range; a declared role without a row.
-    """
-    for row in rows:
-        if not isinstance(row, Row):
-            raise InputError(f"rows must be lvp.parametrization.Row, got {shown(row)}")
-        for name, value in (("init_std", row.init_std), ("lr_multiplier", row.lr_multiplier)):
-            if isinstance(value, numbers.Real) and not (0 <= value < math.inf and (value or name == "init_std")):
-                needed = "not negative" if name == "init_std" else "positive"
-                raise InputError(f"rows: {name} of {row.role!r} must be finite and {needed}, got {value!r}")
-    roles.check_declarations(declarations)
-    replaced = {row.role: row for row in (*chosen.rows, *rows)}
-    chosen = replace(chosen, rows=tuple(replaced.values()))
-    for declaration in declarations:
-        check_has_row(chosen, declaration.role, f"of the declaration {declaration.pattern!r}")
-    return chosen
-
-
-def _table(rule: Rule | Table, *, normalize: str | None, **shape: Any) -> Table:
-    if isinstance(rule, Table):
-        given = [name for name, value in {"normalize": normalize, **shape}.items() if value is not None]
-        if given:
-            raise InputError(f"{given[0]} is for a rule's name or function, and rule is a Table: remove {given[0]}")
-        return rule
-    for name in ("width", "vocab"):
-        if shape[name] is None:
-            raise InputError(f"{name} is required with rule {_said(rule)} (or give a Table of lvp.parametrization)")
-    if normalize is None:
-        normalize = "hidden" if shape["base_width"] is None else "paper"
-    shape["token_rows"] = shape["token_rows"] or "plain"
-    return table(rule, normalize=normalize, **shape)
-
-
-def _said(rule: Rule) -> str:
-    return _rates.name_of(rule) if callable(rule) else repr(rule)
+def _table(given: Rule | Table, width: int | None, vocab: int | None) -> Table:
+    sizes = {"width": width, "vocab": vocab}
+    if isinstance(given, Table):
+        if sized := [name for name, value in sizes.items() if value is not None]:
+            raise InputError(f"{sized[0]} is for a rule's name or function, and table is a Table: remove {sized[0]}")
+        return given
+    for name, value in sizes.items():
+        if value is None:
+            said = _rates.name_of(given) if callable(given) else repr(given)
+            raise InputError(f"{name} is required with rule {said} (or give a Table of lvp.parametrization)")
+    return rule_table(given, width=width, vocab=vocab)  # type: ignore[arg-type]  # neither is None here
 
 
 def _refuse_other_units(role: str, factory: Factory, chosen: Table, kwargs: Mapping[str, Any]) -> None:
-    """Raises InputError if the role's rate is for Adam-like updates and the factory's update has another unit."""
-    if chosen.rule not in RULES or chosen.rule == "sp" or (unit := _unit(role, factory, kwargs)) is None:
+    """Raises InputError if the role's rate is for Adam-like updates and the factory is optax's for another unit."""
+    function = _rates.unwrapped(factory)
+    if chosen.rule not in RULES or chosen.rule == "sp" or not getattr(function, "__module__", "").startswith("optax."):
         return
+    if any(function is _of_optax(name) for name in ADAM_LIKE):
+        return
+    muon = ""
+    if function is optax.contrib.muon and role == "hidden":
+        if kwargs.get("consistent_rms", _rates.bound(factory, "consistent_rms")) is not None:
+            return
+        muon = ", or consistent_rms=0.2"
     name = _rates.name_of(factory)
-    muon = ", or consistent_rms=0.2" if role == "hidden" and _rates.unwrapped(factory) is optax.contrib.muon else ""
     raise InputError(
-        f"factory {name} for the role {role!r}: rule {chosen.rule!r} is for updates of order one per coordinate (Adam, "
-        f"Lion), and the update of {name} is {unit}; give this role another factory, or its own rate "
+        f"factory {name} for the role {role!r}: the rates of rule {chosen.rule!r} are for updates of order one per "
+        f"coordinate (Adam, Lion), and {name} has another unit; give this role another factory, or its own rate "
         f"rates={{{role!r}: RATE}}{muon}"
     )
 
 
-def _unit(role: str, factory: Factory, kwargs: Mapping[str, Any]) -> str | None:
-    """The unit of a factory's update; None if it is of order one per coordinate, or not known."""
-    function = _rates.unwrapped(factory)
-    constant = kwargs.get("consistent_rms", _rates.bound(factory, "consistent_rms"))
-    if function is optax.contrib.muon and role == "hidden" and constant is not None:
-        return None
-    return _OTHER_UNITS.get(function)
+def _of_optax(name: str) -> Any:
+    """A factory of optax by its name; None in a version without it."""
+    return functools.reduce(lambda module, part: getattr(module, part, None), name.split("."), optax)

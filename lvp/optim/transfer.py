@@ -3,18 +3,13 @@
     import optax
     from lvp import optim
     from lvp.models.configs import DecoderConfig, forward_multipliers
-    from lvp.parametrization import Shape
+    from lvp.parametrization.scaling import Shape, scale
 
-    tx = optim.transfer(
-        optax.adamw,
-        base=Shape(width=64, vocab=8192, depth=4, batch=16_384),
-        target=Shape(width=512, vocab=32768, depth=16, batch=65_536),
-        rule="lvp",
-        axes={"batch": "sqrt_rate"},
-        learning_rate=3e-3,  # of the hidden matrices at the base
-        weight_decay=0.1,
-    )
-    print(tx.scaling)  # the factors; optim.describe(tx, params) has the settings of every parameter
+    base = Shape(width=64, vocab=8192, depth=4, batch=16_384)
+    target = Shape(width=512, vocab=32768, depth=16, batch=65_536)
+    scaling = scale(base, target, "lvp", axes={"batch": "sqrt_rate"})
+    tx = optim.transfer(optax.adamw, scaling, 3e-3, weight_decay=0.1)  # the hidden matrices' rate at the base
+    print(scaling)  # the factors; optim.describe(tx, params) has the settings of every parameter
     config = DecoderConfig(32768, 512, layers=16, **forward_multipliers(tx.table))
 
 `lvp.parametrization.axes` has the rules and their sources. The model must apply the forward multipliers of the table
@@ -27,14 +22,14 @@ from typing import Any
 
 import optax
 
-from lvp.errors import InputError
+from lvp.errors import InputError, shown
 from lvp.optim import rates as _rates
 from lvp.optim.by_role import Factory, decays_by_role, factories_of
-from lvp.optim.parametrized import Parametrized, parametrized, with_rows
-from lvp.parametrization import Row, Table
-from lvp.parametrization.axes import Factors, Shape
-from lvp.parametrization.rules import PAPER_RULES, Rule
-from lvp.parametrization.scaling import Scaling, scale
+from lvp.optim.parametrized import Parametrized, parametrized
+from lvp.parametrization import Table
+from lvp.parametrization.axes import Factors
+from lvp.parametrization.rules import PAPER_RULES
+from lvp.parametrization.scaling import Scaling, check_own_rates
 from lvp.roles import Declaration
 
 
@@ -49,18 +44,10 @@ class Transferred(Parametrized):
 
 
 def transfer(
-    factory: Factory | Mapping[str, Factory] = optax.adamw,
-    *,
-    base: Shape,
-    target: Shape,
-    rule: Rule = "lvp",
+    factory: Factory | Mapping[str, Factory],
+    scaling: Scaling,
     learning_rate: optax.ScalarOrSchedule,
-    rows: Sequence[Row] = (),
-    axes: Mapping[str, str] | None = None,
-    embedding_ratio: float | None = None,
-    init_std: Mapping[str, float] | None = None,
-    kappa: float | None = None,
-    token_rows: str = "plain",
+    *,
     weight_decay: Any = None,
     decay: str | None = None,
     b1: float | None = None,
@@ -70,35 +57,33 @@ def transfer(
     declarations: Sequence[Declaration] = (),
     **kwargs: Any,
 ) -> Transferred:
-    """Returns the optimizer for `target`, with every role's settings derived from the settings tuned at `base`.
+    """Returns the optimizer for the target of a scaling, with every role's settings derived from those at its base.
 
     Args:
       factory: a factory, or role → factory, as in `parametrized`, with `b1`, `b2` or `eps` if a rule changes them.
-      base, target: sizes of the tuned and of the new model. rule: of width and vocabulary, as in `table`.
+      scaling: of `lvp.parametrization.scaling.scale`: the sizes, the rules, and what was tuned at the base.
       learning_rate: the hidden matrices' rate tuned at the base: number, scalar array or schedule.
-      axes, embedding_ratio, init_std, kappa, token_rows: as in `lvp.parametrization.scaling.scale`.
       weight_decay: λ tuned at the base, number or scalar array, of the roles whose row decays; or role → λ, where
         missing roles do not decay. None means no decay.
       decay: "coupled" or "independent", as in `parametrized`; None takes the mode of the decay rule, or "coupled".
       b1, b2, eps: β₁, β₂ and ε tuned at the base. None takes the factory's defaults.
-      rows, peak_learning_rate, declarations, **kwargs: as in `parametrized`. The axes do not change the settings in
-        `rows` and `rates`.
+      peak_learning_rate, declarations, **kwargs: as in `parametrized`. The axes do not change the settings in `rates`.
 
     Returns:
       A `Transferred`.
 
     Raises:
-      InputError: errors of `scale` and `parametrized`; a combination that docs/transfer.md lists as refused; a β that
-        leaves [0, 1); rule "nanochat", whose hidden rate is Muon's, with one factory for all roles.
+      InputError: errors of `parametrized`; a combination that docs/transfer.md lists as refused; a β that leaves
+        [0, 1); rule "nanochat", whose hidden rate is Muon's, with one factory for all roles.
     """
-    tuned: dict[str, Any] = {"embedding_ratio": embedding_ratio, "init_std": init_std, "token_rows": token_rows}
-    scaling = scale(base, target, rule, axes=axes, kappa=kappa, **tuned)
-    chosen = with_rows(scaling.table, rows, declarations)
-    _check_own_rates(scaling, [row.role for row in rows], _rates.unwrapped_arguments(kwargs).get("rates") or {})
+    if not isinstance(scaling, Scaling):
+        raise InputError(f"scaling must be the result of lvp.parametrization.scaling.scale, got {shown(scaling)}")
+    chosen = scaling.table
+    check_own_rates(scaling.axes, chosen, _rates.unwrapped_arguments(kwargs).get("rates") or {})
     built = parametrized(
         _factories(factory, chosen, scaling, {"b1": b1, "b2": b2, "eps": eps}),
         chosen,
-        learning_rate=learning_rate,
+        learning_rate,
         weight_decay=_decays(weight_decay, chosen, scaling),
         decay=_mode(decay, scaling, weight_decay),
         peak_learning_rate=peak_learning_rate,
@@ -108,16 +93,6 @@ def transfer(
     made = Transferred(*built)
     made.__dict__.update(vars(built), scaling=scaling)
     return made
-
-
-def _check_own_rates(scaling: Scaling, own_rows: Sequence[str], rates: Mapping[str, Any]) -> None:
-    """Raises InputError if the decay rule uses the rate of a role that `rows` or `rates` replaces."""
-    replaced = [role for role in (*own_rows, *rates) if role in tuple(scaling.table) and scaling.table[role].decay]
-    if scaling.axes["decay"] == "constant_timescale" and replaced:
-        raise InputError(
-            f"decay rule 'constant_timescale' uses the rule's rate of role {replaced[0]!r}, which rows or rates "
-            "replaces: give weight_decay by role, with decay rule 'none'"
-        )
 
 
 def _factories(
@@ -159,7 +134,7 @@ def _decays(weight_decay: Any, chosen: Table, scaling: Scaling) -> Any:
 def _with_options(build: Factory, role: str, scaling: Scaling, tuned: Mapping[str, float | None]) -> Factory:
     """The factory with β and ε at the target, if they are given or change."""
     values = {name: _value(build, name, given) for name, given in tuned.items()}
-    known = role in tuple(scaling.table)  # the axes do not change the caller's own roles
+    known = role in {scaled.role for scaled in scaling.roles}  # the axes do not change the caller's own roles
     beta, epsilon = (scaling.beta, scaling[role].epsilon) if known else (1.0, 1.0)
     changed = {"b1": beta, "b2": beta, "eps": epsilon}
     for name, factor in changed.items():

@@ -1,10 +1,11 @@
 """Recommended learning rate and init of every role under a rule, with sources and measurements.
 
+    from lvp.parametrization import Shape
     from lvp.parametrization.recommend import recommend
 
-    advice = recommend(width=2048, vocab=32064, hidden_lr=3e-4)  # tuned at this size
-    advice = recommend(width=2048, vocab=32064, hidden_lr=3e-3, from_width=256)  # tuned at width 256
-    advice = recommend(width=2048, vocab=32064, hidden_lr=3e-3, from_width=256, depth=24, from_depth=4)
+    advice = recommend(Shape(2048, 32064), 3e-4)  # tuned at this size
+    advice = recommend(Shape(2048, 32064), 3e-3, base=Shape(256, 32064))  # tuned at width 256
+    advice = recommend(Shape(2048, 32064, depth=24), 3e-3, base=Shape(256, 32064, depth=4))
     print(advice)
     advice["embedding"].learning_rate
 
@@ -21,8 +22,8 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from lvp import parametrization
-from lvp.errors import InputError
-from lvp.parametrization import AXES, RULES, Shape, Table, check_whole, evidence, report, row_multiplier, snippets
+from lvp.errors import InputError, shown
+from lvp.parametrization import AXES, RULES, Shape, Table, evidence, report, row_multiplier, snippets
 from lvp.parametrization.axes import SIZES, check_beta, chosen
 from lvp.parametrization.rules import PAPER_RULES
 from lvp.parametrization.scaling import LOOKUPS, Scaling, scale
@@ -158,61 +159,59 @@ class Recommendation:
 
 
 def recommend(
-    *,
-    width: int,
-    vocab: int,
+    target: Shape,
     hidden_lr: float,
+    *,
+    base: Shape | None = None,
     rule: str = "lvp",
-    from_width: int | None = None,
-    from_vocab: int | None = None,
+    axes: Mapping[str, str] | None = None,
     embedding_lr: float | None = None,
     kappa: float | None = None,
     counts: ArrayLike | None = None,
     token_rows: str = "plain",
-    depth: int | None = None,
-    batch: int | None = None,
-    tokens: int | None = None,
-    steps: int | None = None,
-    from_depth: int | None = None,
-    from_batch: int | None = None,
-    from_tokens: int | None = None,
-    axes: Mapping[str, str] | None = None,
+    steps: float | None = None,
     weight_decay: float | None = None,
     b1: float = 0.9,
     b2: float = 0.999,
     eps: float = 1e-8,
 ) -> Recommendation:
-    """Returns the rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
-
-    Without a `from_…` size, `hidden_lr` is the tuned rate of this model's hidden matrices. With one, the settings were
-    tuned on a smaller model, and `lvp.parametrization.scaling.scale` transfers them.
+    """Returns the rate and init std of every role of a model of shape `target`, for Adam-like optimizers.
 
     Args:
-      width: d ≥ 1. vocab: m ≥ 2. hidden_lr: above zero, in the unit of the optimizer. rule: one of `PAPER_RULES`.
-      embedding_lr: the tuned rate of the smaller model's embedding and learned positions.
+      target: the sizes of the model.
+      hidden_lr: the tuned rate of the hidden matrices, above zero, in the unit of the optimizer: of this model, or of
+        the smaller model `base`.
+      base: the sizes of the smaller model on which all settings were tuned; `lvp.parametrization.scaling.scale`
+        transfers them. None: they were tuned on this model.
+      rule: one of `PAPER_RULES`.
+      axes: axis → rule, as in `scale`.
+      embedding_lr: the tuned rate of the smaller model's embedding and learned positions; None takes the rule's.
       kappa: κ of "interpolated", in [0, 1], the same at both sizes.
       counts: whole numbers [n], n ≤ m: occurrences of each token, which give κ = Σ α_i κ_i and `Recommendation.tokens`.
       token_rows: one of `lvp.parametrization.TOKEN_ROWS`. It sets the embedding's forward multiplier, but no rate.
-      depth: residual blocks. batch: tokens per step. tokens: of the whole training, or steps: training steps.
-      from_width, from_vocab, from_depth, from_batch, from_tokens: sizes of the smaller model. The defaults of width and
-        vocabulary are those of this model; another axis without a size is not transferred.
-      axes: axis → rule, as in `scale`.
+      steps: training steps; None takes those of `target`.
       weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned; λ is above zero. weight_decay None:
         no decay.
 
     Raises:
-      InputError: an unknown rule, axis or token_rows; sizes, rates, λ, β, ε or κ out of range; depth without from_depth
-        unless its rule is "none"; embedding_lr or a rule in `axes` without any from_… size; a from_… size without the
-        same size of this model; from_vocab without from_width; both tokens and steps; a decay rule without
-        weight_decay; errors of `scale`; invalid counts; kappa together with counts.
+      InputError: an unknown rule, axis or token_rows; sizes, rates, λ, β, ε or κ out of range; embedding_lr or a rule
+        in `axes` without base; a decay rule without weight_decay; errors of `scale`; invalid counts; kappa together
+        with counts.
     """
-    horizon = _tokens_of(batch, tokens, steps)
-    sizes = {"width": width, "vocab": vocab, "depth": depth, "batch": batch, "tokens": horizon}
-    smaller = {"width": from_width, "vocab": from_vocab, "depth": from_depth, "batch": from_batch}
-    base, target = _shapes(sizes, smaller | {"tokens": from_tokens}, axes, embedding_lr, weight_decay)
+    for name, shape in (("target", target), ("base", base)):
+        if not isinstance(shape, Shape) and (shape is not None or name == "target"):
+            raise InputError(f"{name} must be a lvp.parametrization.Shape(width=…, vocab=…), got {shown(shape)}")
+    names = chosen(axes)
+    if base is None and embedding_lr is not None:
+        raise InputError(f"embedding_lr {embedding_lr!r} is a rate of the smaller model: give base (--from-width)")
+    for axis, name in (axes or {}).items():
+        if base is None and name != "none":
+            raise InputError(f"rule {name!r} of axis {axis} needs a smaller model: give base (--from-width and others)")
+    if names["decay"] != "none" and weight_decay is None:
+        raise InputError(f"decay rule {names['decay']!r} needs weight_decay: give the value tuned on the smaller model")
     adam = {"b1": b1, "b2": b2, "eps": eps}
     asked = _Asked(rule, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam)
-    return _recommended(asked, counts, _steps(batch, horizon, steps))
+    return _recommended(asked, counts, target.steps if steps is None else steps)
 
 
 def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None) -> Recommendation:
@@ -254,71 +253,6 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
 def _check_rate(name: str, rate) -> None:
     if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < float(rate) < math.inf:
         raise InputError(f"{name} must be a finite number above zero, got {rate!r}")
-
-
-def _tokens_of(batch: int | None, tokens: int | None, steps: int | None) -> int | None:
-    """Tokens of the whole training, if they are known."""
-    if steps is not None:
-        steps = check_whole("steps", steps, 1)
-        if tokens is not None:
-            raise InputError(f"tokens {tokens!r} and steps {steps} both give the horizon: pass only one of them")
-        return None if batch is None else check_whole("batch", batch, 1) * steps
-    return tokens
-
-
-def _steps(batch: int | None, tokens: int | None, steps: int | None) -> float | None:
-    if steps is not None:
-        return float(steps)
-    return None if batch is None or tokens is None else tokens / batch
-
-
-def _shapes(
-    sizes: Mapping[str, Any],
-    smaller: Mapping[str, Any],
-    axes: Mapping[str, str] | None,
-    embedding_lr: float | None,
-    weight_decay: float | None,
-) -> tuple[Shape | None, Shape]:
-    """The shapes of the smaller model (None without one) and of this model, with the sizes that are transferred."""
-    names = chosen(axes)
-    for name, value in sizes.items():
-        if value is not None or name in ("width", "vocab"):
-            check_whole(name, value, 2 if name == "vocab" else 1)
-    for name, value in smaller.items():
-        if value is not None:
-            check_whole(f"from_{name}", value, 2 if name == "vocab" else 1)
-            if sizes[name] is None:
-                raise InputError(f"from_{name} {value} needs {name}: give {name}, the size of this model")
-    if smaller["vocab"] is not None and smaller["width"] is None:
-        raise InputError(f"from_vocab {smaller['vocab']} needs from_width, the width of the smaller model")
-    if all(value is None for value in smaller.values()):
-        if embedding_lr is not None:
-            raise InputError(
-                f"embedding_lr {embedding_lr!r} is a rate of the smaller model: give from_width or another from_ size"
-            )
-        for axis, name in (axes or {}).items():
-            if name != "none":
-                raise InputError(f"rule {name!r} of axis {axis} needs a smaller model: give {_needed(axis)}")
-    if sizes["depth"] is not None and smaller["depth"] is None and names["depth"] != "none":
-        raise InputError(
-            f"depth {sizes['depth']} needs from_depth, because depth rule {names['depth']!r} scales from a tuned "
-            "depth; give from_depth, or use depth rule 'none' (--axis depth=none)"
-        )
-    if names["decay"] != "none" and weight_decay is None:
-        raise InputError(f"decay rule {names['decay']!r} needs weight_decay: give the value tuned on the smaller model")
-    moved: dict[str, Any] = {name: value for name, value in sizes.items() if smaller[name] is not None}
-    target = Shape(**({"width": sizes["width"], "vocab": sizes["vocab"]} | moved))
-    if all(value is None for value in smaller.values()):
-        return None, target
-    tuned: dict[str, Any] = {name: value for name, value in smaller.items() if value is not None}
-    return dataclasses.replace(target, **tuned), target
-
-
-def _needed(axis: str) -> str:
-    """The arguments that give an axis two sizes."""
-    if axis not in SIZES:
-        return "from_width"
-    return f"{SIZES[axis]} and from_{SIZES[axis]}"
 
 
 def _frequencies(counts, vocab: int, kappa) -> TokenFrequencies | None:
@@ -382,7 +316,6 @@ class _Asked:
             width=shape.width,
             vocab=shape.vocab,
             kappa=self.kappa,
-            normalize="hidden",
             token_rows=self.token_rows,
         )
 
@@ -392,7 +325,9 @@ class _Asked:
         if scaling is None:
             return made
         rates = {advice.role: advice.learning_rate for advice in self.roles()}
-        made = made.with_multipliers(**{role: rate / rates["hidden"] for role, rate in rates.items()})
+        made = made.with_rows(
+            *(dataclasses.replace(row, lr_multiplier=rates[row.role] / rates["hidden"]) for row in made.rows)
+        )
         return dataclasses.replace(made, branch_multiplier=scaling.branch_multiplier)
 
     def betas(self) -> tuple[float, float]:

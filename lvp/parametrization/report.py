@@ -109,11 +109,11 @@ def _training(advice: "Recommendation") -> list[list[str]]:
     rows: list[tuple[str, ...]] = [("role", "ε", "λ", "decay per step", "timescale", "left after the steps")]
     for role in advice.roles:
         shrinks = role.decay_per_step
-        cells = ["–"] * 4
+        columns = ["–"] * 4
         if shrinks:
             left = "–" if advice.steps is None else f"{(1 - min(shrinks, 1.0)) ** advice.steps:.3g}"
-            cells = [f"{role.weight_decay:.4g}", f"{shrinks:.3g}", f"{1 / shrinks:.4g} steps", left]
-        rows.append((role.role, f"{role.epsilon:.3g}", *cells))
+            columns = [f"{role.weight_decay:.4g}", f"{shrinks:.3g}", f"{1 / shrinks:.4g} steps", left]
+        rows.append((role.role, f"{role.epsilon:.3g}", *columns))
     if advice.weight_decay is None:
         rows = [row[:2] for row in rows]
     return [[*lines, *aligned(rows)]]

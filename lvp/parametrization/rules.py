@@ -97,7 +97,7 @@ class PaperRule:
     notes: tuple[str, ...]  # the rule's basis and limits
     muon: bool = False  # the hidden rate is that of Muon, not of an update of order one per coordinate
 
-    def cells(self, d: int, m: int, kappa: float) -> dict[str, tuple[float, ...]]:
+    def rows(self, d: int, m: int, kappa: float) -> dict[str, tuple[float, ...]]:
         """(init std, multiplier of η[, forward multiplier]) by role. A row without the third number has 1."""
         return {role: formula.numbers(d, m, kappa) for role, formula in self.formulas.items()}
 
@@ -238,24 +238,24 @@ Rule = str | Callable[[int, int], Mapping[str, tuple[float, ...]]]
 
 
 def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, ...]]]]:
-    """A rule's name, and its function (width, vocab, kappa) → rows by role, as in `PaperRule.cells`."""
+    """A rule's name, and its function (width, vocab, kappa) → rows by role, as in `PaperRule.rows`."""
     if not callable(rule):
         if not isinstance(rule, str) or rule not in PAPER_RULES:
             raise unknown("rule", rule if isinstance(rule, str) else repr(rule), PAPER_RULES)
-        return rule, PAPER_RULES[rule].cells
+        return rule, PAPER_RULES[rule].rows
     name = getattr(getattr(rule, "func", rule), "__name__", type(rule).__name__)  # a functools.partial has `func`
     if name in PAPER_RULES:
         raise InputError(f"rule {name}: lvp has a rule of this name; rename the function")
     return name, lambda d, m, kappa: _checked_rows(name, rule(d, m))
 
 
-def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
+def _checked_rows(name: str, rows: Any) -> Mapping[str, tuple[float, ...]]:
     """Returns the rows of a user's rule after a check: all `ROLES` are present and all numbers are in range."""
-    if not isinstance(cells, Mapping) or not set(ROLES) <= set(cells):
-        raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(cells)}")
+    if not isinstance(rows, Mapping) or not set(ROLES) <= set(rows):
+        raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(rows)}")
     checked = {}
-    for role in dict.fromkeys([*ROLES, *cells]):  # the roles that every rule has come first, in one order
-        row = cells[role]
+    for role in dict.fromkeys([*ROLES, *rows]):  # the roles that every rule has come first, in one order
+        row = rows[role]
         try:
             std, rate, *further = map(float, row)
         except (TypeError, ValueError):

@@ -11,7 +11,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -20,7 +20,7 @@ from lvp.errors import InputError, unknown
 from lvp.parametrization import axes as _axes
 from lvp.parametrization.axes import AXES, SIZES, Factors, Ratios, Shape, check_beta
 from lvp.parametrization.rules import Rule
-from lvp.parametrization.tables import Table, aligned, table
+from lvp.parametrization.tables import Row, Table, aligned, table
 
 __all__ = ["RoleScaling", "Scaling", "Shape", "scale"]
 
@@ -105,8 +105,9 @@ def scale(
     axes: Mapping[str, str] | None = None,
     kappa: float | None = None,
     token_rows: str = "plain",
-    embedding_ratio: float | None = None,
+    ratios: float | Mapping[str, float] | None = None,
     init_std: Mapping[str, float] | None = None,
+    rows: Sequence[Row] = (),
 ) -> Scaling:
     """Returns the settings of every role at `target`, from the settings tuned at `base`.
 
@@ -117,40 +118,37 @@ def scale(
         "epsilon". The defaults are "completep", "sqrt", "none", "none" and "none".
       kappa: κ of "interpolated" at both sizes, in [0, 1].
       token_rows: how rows enter the model at both sizes, one of `lvp.parametrization.TOKEN_ROWS`.
-      embedding_ratio: the base's tuned rate of embedding and learned positions over its hidden rate; None takes the
-        rule's ratios.
+      ratios: role → tuned rate of the role over the hidden rate at the base, as in `table`.
       init_std: role → std tuned at the base; a role that is absent takes the rule's std at the target.
+      rows: further or other rows at the target (`Table.with_rows`), which the axes do not change.
 
     Raises:
       InputError: errors of `table`; an unknown axis, rule or role; a rule other than "none" for an axis whose size only
-        one shape has; a rule in `axes` for an axis without sizes; ratio or std out of range; decay "sqrt_width" with a
-        rule whose hidden rate is not ∝ 1/width; epsilon with a rule whose head is not ∝ 1/width.
+        one shape has; a rule in `axes` for an axis without sizes; a std out of range; decay "sqrt_width" with a rule
+        whose hidden rate is not ∝ 1/width; decay "constant_timescale" with a row that replaces a rate of the rule;
+        epsilon with a rule whose head is not ∝ 1/width.
     """
     for name, shape in (("base", base), ("target", target)):
         if not isinstance(shape, Shape):
             raise InputError(f"{name} must be a lvp.parametrization.Shape(width=…, vocab=…), got {shape!r}")
     names = _axes.chosen(axes)
-    options: dict[str, Any] = {"kappa": kappa, "normalize": "hidden", "token_rows": token_rows}
-    here = table(rule, width=base.width, vocab=base.vocab, **options)
-    there = table(rule, width=target.width, vocab=target.vocab, **options)
-    moved = table(
-        rule, width=target.width, vocab=target.vocab, kappa=kappa, base_width=base.width, base_vocab=base.vocab
-    )
-    forward = {role: there[role].forward_multiplier / here[role].forward_multiplier for role in here}
+    options: dict[str, Any] = {"kappa": kappa, "token_rows": token_rows}
+    here = table(rule, width=base.width, vocab=base.vocab, ratios=ratios, **options)
+    from_base: dict[str, Any] = {"base_width": base.width, "base_vocab": base.vocab, **options}
+    # With equal rates at the base, the multipliers are the factors on each role's rate.
+    moved = table(rule, width=target.width, vocab=target.vocab, ratios=1.0, **from_base)
+    forward = {role: moved[role].forward_multiplier / here[role].forward_multiplier for role in here}
     sizes = {axis: _axes.ratio(base, target, axis, names[axis], axis in (axes or {})) for axis in SIZES}
-    ratios = Ratios(target.width / base.width, sizes["depth"], sizes["batch"], sizes["horizon"], forward=forward)
-    _refuse(names, here, there, moved, ratios)
-    multipliers = {row.role: row.lr_multiplier for row in here.rows}
-    if embedding_ratio is not None:
-        _check_above_zero("embedding_ratio", embedding_ratio)
-        multipliers |= dict.fromkeys(LOOKUPS, float(embedding_ratio))
-    factors = _factors(names, {role: moved[role].lr_multiplier for role in here}, ratios)
-    roles = _roles(there, factors, multipliers, _stds(init_std, here, there))
+    sized = Ratios(target.width / base.width, sizes["depth"], sizes["batch"], sizes["horizon"], forward=forward)
+    _refuse(names, here, moved, sized, rows)
+    factors = _factors(names, {role: moved[role].lr_multiplier for role in here}, sized)
+    roles = _roles(moved, factors, {row.role: row.lr_multiplier for row in here.rows}, _stds(init_std, here, moved))
     beta, branch = math.prod(part.beta for part in factors), math.prod(part.branch for part in factors)
-    rows = tuple(replace(there[r.role], init_std=r.init_std, lr_multiplier=r.lr_multiplier) for r in roles)
-    made = replace(there, learning_rate=f"the hidden rate tuned at {base}", rows=rows, branch_multiplier=branch)
+    of_rule = (replace(moved[r.role], init_std=r.init_std, lr_multiplier=r.lr_multiplier) for r in roles)
+    meaning = f"the rate of the hidden matrices, tuned at {base}"
+    made = replace(moved, learning_rate=meaning, rows=tuple(of_rule), branch_multiplier=branch).with_rows(*rows)
     independent, by_axis = AXES["decay"][names["decay"]].independent, dict(zip(_ORDER, factors[1:], strict=True))
-    return Scaling(base, target, there.rule, names, roles, beta, independent, by_axis, made)
+    return Scaling(base, target, moved.rule, names, roles, beta, independent, by_axis, made)
 
 
 def _factors(names: Mapping[str, str], rates: Mapping[str, float], ratios: Ratios) -> list[Factors]:
@@ -194,17 +192,32 @@ def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table) -> dict[
     return stds
 
 
-def _refuse(names: Mapping[str, str], here: Table, there: Table, moved: Table, ratios: Ratios) -> None:
-    """Refuses axis rules that are stated for other rules of width than this one."""
-    hidden = moved["hidden"].lr_multiplier * ratios.forward["hidden"] * ratios.width
+def _refuse(names: Mapping[str, str], here: Table, there: Table, ratios: Ratios, rows: Sequence[Row]) -> None:
+    """Refuses axis rules that are stated for other rules of width than this one, and rows that hide their rates."""
+    hidden = there["hidden"].lr_multiplier * ratios.forward["hidden"] * ratios.width
     if names["decay"] == "sqrt_width" and abs(hidden - 1) > _FLAT:
         raise InputError(
             f"decay rule 'sqrt_width' assumes a hidden rate ∝ 1/width, and rule {there.rule!r} has another hidden "
             "rate: choose rule 'mup' or 'lvp', or decay rule 'none'"
         )
+    check_own_rates(names, here, [row.role for row in rows])
     head = there["output"].init_std * ratios.forward["output"] / here["output"].init_std * ratios.width
     if names["epsilon"] != "none" and abs(head - 1) > _FLAT:
         raise InputError(
             f"epsilon rule {names['epsilon']!r} assumes a head of size ∝ 1/width, and rule {there.rule!r} has another "
             "head: choose rule 'mup', 'completep' or 'umup', or epsilon rule 'none'"
+        )
+
+
+def check_own_rates(names: Mapping[str, str], of_rule: Table, replaced: Iterable[str]) -> None:
+    """Checks that the decay rule does not use the rate of a role that rows or rates replace.
+
+    Raises:
+      InputError: it does.
+    """
+    own = [role for role in replaced if role in tuple(of_rule) and of_rule[role].decay]
+    if names["decay"] == "constant_timescale" and own:
+        raise InputError(
+            f"decay rule 'constant_timescale' uses the rule's rate of role {own[0]!r}, which rows or rates replaces: "
+            "give weight_decay by role, with decay rule 'none'"
         )

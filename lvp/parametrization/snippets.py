@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from lvp.parametrization.axes import SIZES
 from lvp.parametrization.rules import PAPER_RULES
+from lvp.parametrization.scaling import LOOKUPS
 
 if TYPE_CHECKING:
     from lvp.parametrization.recommend import Recommendation
@@ -38,61 +39,64 @@ def _factory(advice: "Recommendation") -> tuple[list[str], list[str]]:
 
 def _parametrized(advice: "Recommendation") -> list[str]:
     """A call of `optim.parametrized` at the rate of this model."""
-    shape = f"width={advice.width}, vocab={advice.vocab}"
-    if advice.kappa not in (None, 1.0):
-        shape += f", kappa={advice.kappa:.6g}"
-    if advice.token_rows != "plain":
-        shape += f', token_rows="{advice.token_rows}"'
-    lines, rule = ["from lvp import optim"], f'"{advice.rule}", {shape}'
-    if advice.embedding_lr is not None:
-        ratio = f"{advice.table['embedding'].lr_multiplier:.6g}"
-        lines += ["from lvp.parametrization import table", ""]
-        lines += [f'rule = table({rule}, normalize="hidden")']
-        lines += [f"rule = rule.with_multipliers(embedding={ratio}, position={ratio})  # as tuned"]
-        rule = "rule"
-    else:
-        lines.append("")
-    decay = "" if advice.weight_decay is None else f"weight_decay={advice.weight_decay:.6g}, "
-    settings = f"learning_rate=learning_rate, {decay}declarations=declarations"
+    size = f"width={advice.width}, vocab={advice.vocab}"
+    own = _own_table(advice, advice.table["embedding"].lr_multiplier)
     factories, (factory, *options) = _factory(advice)
+    settings = "declarations=declarations"
+    if advice.weight_decay is not None:
+        settings = f"weight_decay={advice.weight_decay:.6g}, {settings}"
+    table = f'"{advice.rule}", learning_rate, {size}'
+    lines = ["from lvp import optim"]
+    if own:
+        lines.append("from lvp.parametrization import table")
+        factories = [*factories, f'rates = table("{advice.rule}", {size}, {own})']
+        table = "rates, learning_rate"
     return [
         *lines,
+        "",
         *factories,
         f"learning_rate = {advice['hidden'].learning_rate:.6g}  # of the hidden matrices; or a schedule",
         DECLARATIONS,
         "tx = optim.parametrized(",
-        f"    {', '.join([factory, rule, settings, *options])}",
+        f"    {', '.join([factory, table, settings, *options])}",
         ")",
     ]
+
+
+def _own_table(advice: "Recommendation", ratio: float | None) -> str:
+    """The arguments of `table` and `scale` beyond rule and sizes; `ratio` is the embedding's over the hidden rate."""
+    own: dict[str, Any] = {}
+    if advice.embedding_lr is not None and ratio is not None:
+        own["ratios"] = dict.fromkeys(LOOKUPS, float(f"{ratio:.6g}"))
+    if advice.kappa not in (None, 1.0):
+        own["kappa"] = float(f"{advice.kappa:.6g}")
+    if advice.token_rows != "plain":
+        own["token_rows"] = advice.token_rows
+    return ", ".join(f"{name}={value!r}" for name, value in own.items())
 
 
 def _transfer(advice: "Recommendation") -> list[str]:
     """A call of `optim.transfer` at the rate of the smaller model."""
     moved = [axis for axis, size in SIZES.items() if getattr(advice.target, size) is not None]
     moved += [axis for axis in ("decay", "epsilon") if advice.axes[axis] != "none"]
-    settings: dict[str, Any] = {"base": advice.base, "target": advice.target, "rule": advice.rule}
-    settings["axes"] = {axis: advice.axes[axis] for axis in moved}
-    if advice.embedding_lr is not None:
-        settings["embedding_ratio"] = float(f"{advice.embedding_lr / advice.hidden_lr:.6g}")
-    if advice.kappa not in (None, 1.0):
-        settings["kappa"] = advice.kappa
-    if advice.token_rows != "plain":
-        settings["token_rows"] = advice.token_rows
-    if advice.weight_decay is not None:
-        settings["weight_decay"] = advice.weight_decay
+    ratio = None if advice.embedding_lr is None else advice.embedding_lr / advice.hidden_lr
+    own = _own_table(advice, ratio)
     factories, (factory, *options) = _factory(advice)
+    decay = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay!r}"]
+    arguments = [factory, "scaling", "learning_rate", *decay, "declarations=declarations", *options]
     return [
         "from lvp import optim",
-        "from lvp.parametrization import Shape",
+        "from lvp.parametrization.scaling import Shape, scale",
         "",
         *factories,
+        "scaling = scale(",
+        f"    {advice.base!r},",
+        f"    {advice.target!r},",
+        f'    "{advice.rule}",',
+        f"    axes={ {axis: advice.axes[axis] for axis in moved} },",
+        *([f"    {own},"] if own else []),
+        ")",
         f"learning_rate = {advice.hidden_lr:.6g}  # of the hidden matrices of the smaller model; or a schedule",
         DECLARATIONS,
-        "tx = optim.transfer(",
-        f"    {factory},",
-        "    learning_rate=learning_rate,",
-        "    declarations=declarations,",
-        *(f"    {name}={value!r}," for name, value in settings.items()),
-        *(f"    {option}," for option in options),
-        ")",
+        f"tx = optim.transfer({', '.join(arguments)})",
     ]

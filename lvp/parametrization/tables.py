@@ -1,13 +1,14 @@
 """Tables of a parametrization: a row per role at one width and vocabulary."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Any
 
 from numpy.typing import ArrayLike
 
-from lvp.errors import InputError, unknown
+from lvp.errors import InputError, shown, unknown
 from lvp.parametrization.rules import (
     ROLES,
     Rule,
@@ -71,21 +72,21 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def with_multipliers(self, **multipliers: float) -> "Table":
-        """The same table with other `lr_multiplier`s of some roles: `t.with_multipliers(embedding=30.0)`.
-
-        Use it for a role whose rate was tuned separately.
+    def with_rows(self, *rows: Row) -> "Table":
+        """Returns the table with further rows, or with other rows of its roles.
 
         Raises:
-          InputError: an unknown role; a multiplier that is not a finite number above zero.
+          InputError: a row of another type; an init std that is negative or not finite; an LR multiplier that is not
+            finite and above zero.
         """
-        for role, value in multipliers.items():
-            if role not in tuple(self):
-                raise unknown("role", role, self)
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
-                raise InputError(f"multiplier of {role} must be a finite number above zero, got {value!r}")
-        rows = (replace(row, lr_multiplier=float(multipliers.get(row.role, row.lr_multiplier))) for row in self.rows)
-        return replace(self, rows=tuple(rows))
+        for row in rows:
+            if not isinstance(row, Row):
+                raise InputError(f"rows must be lvp.parametrization.Row, got {shown(row)}")
+            for name, value in (("init_std", row.init_std), ("lr_multiplier", row.lr_multiplier)):
+                if isinstance(value, Real) and not (0 <= value < math.inf and (value or name == "init_std")):
+                    needed = "not negative" if name == "init_std" else "positive"
+                    raise InputError(f"rows: {name} of {row.role!r} must be finite and {needed}, got {value!r}")
+        return replace(self, rows=tuple({row.role: row for row in (*self.rows, *rows)}.values()))
 
     def __str__(self) -> str:
         kappa = "" if self.kappa is None else f", κ {self.kappa:.6g}"
@@ -133,14 +134,20 @@ def table(
     *,
     width: int,
     vocab: int,
-    frequencies: ArrayLike | None = None,
-    kappa: float | None = None,
-    normalize: str = "paper",
     base_width: int | None = None,
     base_vocab: int | None = None,
+    ratios: float | Mapping[str, float] | None = None,
+    frequencies: ArrayLike | None = None,
+    kappa: float | None = None,
     token_rows: str = "plain",
 ) -> Table:
     """Returns the table of a rule at one shape (`lvp.parametrization.rules` has equations and sources).
+
+    The learning rate of the table is the rate of the hidden matrices: at this width, or at `base_width`.
+
+        table("lvp", width=256, vocab=8192)  # hidden × 1, embedding × √256
+        table("lvp", width=256, vocab=8192, base_width=64)  # hidden × 64/256, embedding × √64 · √(64/256)
+        table("mup", width=256, vocab=8192, base_width=64, ratios=1)  # one rate was tuned for all roles at width 64
 
     Args:
       rule: a name of `lvp.parametrization.rules.PAPER_RULES`, such as "lvp" or "interpolated" (LVP with
@@ -149,15 +156,15 @@ def table(
         multiplier (default 1).
       width: d ≥ 1. vocab: m ≥ 2. The vocabulary changes "interpolated" and rules of your own that depend on it, and no
         other rule. `optim.parametrized`, `optim.describe` and `optim.initialize` compare both with the parameters.
+      base_width: the width at which the learning rate was tuned. From there every role's rate moves as the rule says.
+        Init stds stay absolute.
+      base_vocab: the vocabulary at the base width; the default is `vocab`. κ is the same at both sizes.
+      ratios: role → tuned rate of the role over the hidden rate, at the base width (without one, at this width), in
+        place of the rule's ratio. A number holds for all roles: 1 if all roles were tuned with one rate, as in muP's
+        own code.
       frequencies: [m] token probabilities α. Only "interpolated" uses them: its κ is Σ α_i κ_i with
         κ_i = `attenuation`(α)_i. Without frequencies κ = 1, the constant of the paper's Theorem 2.
       kappa: κ in [0, 1], in place of frequencies. Only "interpolated" uses it.
-      normalize: "paper": absolute multipliers of the paper's η. "hidden": all multipliers divided by the hidden
-        multiplier, so that the learning rate *is* the hidden rate.
-      base_width: multipliers relative to this width: each multiplier is divided by the rule's multiplier for the role
-        at (base_width, base_vocab). The learning rate is then the rate tuned there. Excludes normalize="hidden". Init
-        stds stay absolute.
-      base_vocab: the vocabulary at the base width; the default is `vocab`. κ is the same at both sizes.
       token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`. It sets the embedding's forward
         multiplier, but no init std and no rate.
 
@@ -165,31 +172,54 @@ def table(
       A `Table`. `str` of it is an aligned text table with the meaning of learning_rate.
 
     Raises:
-      InputError: an unknown rule or normalize; a function with the name of one of these rules, or without an init std
+      InputError: an unknown rule or role; a function with the name of one of these rules, or without an init std
         (finite, not negative) and a multiplier (finite, above zero) for every role; width, vocab or a base that is not
-        a whole number in range; frequencies that are negative, not finite, of another length than vocab, or do not sum
-        to one within 1e-6; kappa outside [0, 1] or together with frequencies; base_width together with
-        normalize="hidden"; base_vocab without base_width; an unknown token_rows, or "normalized" with a rule whose
-        embedding has a forward multiplier other than 1.
+        a whole number in range; a ratio that is not finite and above zero; frequencies that are negative, not finite,
+        of another length than vocab, or do not sum to one within 1e-6; kappa outside [0, 1] or together with
+        frequencies; base_vocab without base_width; an unknown token_rows, or "normalized" with a rule whose embedding
+        has a forward multiplier other than 1.
     """
-    rule, cells_at = named_rule(rule)
-    if normalize not in ("paper", "hidden"):
-        raise InputError(f"normalize must be 'paper' or 'hidden', not {normalize!r}")
+    rule, rows_at = named_rule(rule)
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
     kappa = _kappa(rule, vocab, frequencies, kappa)
-    cells = cells_at(width, vocab, kappa)
-    factors = _forward_multipliers(cells, token_rows, width)
-    divisors, meaning = _divisors(cells_at, cells, vocab, kappa, normalize, base_width, base_vocab)
+    here = base = rows_at(width, vocab, kappa)
+    meaning = "the rate of the hidden matrices"
+    if base_width is not None:
+        base_width = check_whole("base_width", base_width, 1)
+        base_vocab = vocab if base_vocab is None else check_whole("base_vocab", base_vocab, 2)
+        base = rows_at(base_width, base_vocab, kappa)
+        meaning += f", tuned at width {base_width}, vocab {base_vocab}"
+    elif base_vocab is not None:
+        raise InputError("base_vocab needs base_width: pass both")
+    tuned = {role: row[1] / base["hidden"][1] for role, row in base.items()} | checked_ratios(ratios, base)
+    factors = _forward_multipliers(here, token_rows, width)
     rows = tuple(
-        Row(role, float(std), rate / divisors[role], decays(role), factors[role])
-        for role, (std, rate, *_) in cells.items()
+        Row(role, float(std), tuned[role] * (rate / base[role][1]), decays(role), factors[role])
+        for role, (std, rate, *_) in here.items()
     )
     return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None, token_rows)
 
 
-def _forward_multipliers(cells: Mapping[str, tuple[float, ...]], token_rows: str, width: int) -> dict[str, float]:
+def checked_ratios(ratios: float | Mapping[str, float] | None, known: Collection[str]) -> dict[str, float]:
+    """Returns role → ratio, from the argument `ratios` of `table`.
+
+    Raises:
+      InputError: a role that is not known; a ratio that is not finite and above zero.
+    """
+    if ratios is None:
+        return {}
+    given: Mapping[str, Any] = ratios if isinstance(ratios, Mapping) else dict.fromkeys(known, ratios)
+    for role, value in given.items():
+        if role not in known:
+            raise unknown("role of ratios", role, known)
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+            raise InputError(f"ratio of {role} must be a finite number above zero, got {value!r}")
+    return {role: float(value) for role, value in given.items()}
+
+
+def _forward_multipliers(rows: Mapping[str, tuple[float, ...]], token_rows: str, width: int) -> dict[str, float]:
     """Role → constant factor on the parameter's output."""
-    factors = {role: row[2] if len(row) > 2 else 1.0 for role, row in cells.items()}
+    factors = {role: row[2] if len(row) > 2 else 1.0 for role, row in rows.items()}
     if token_rows == "normalized" and factors["embedding"] != 1.0:
         raise InputError(
             f"token_rows 'normalized' removes the embedding's forward multiplier {factors['embedding']:g} of this "
@@ -210,24 +240,3 @@ def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
         if rule == "interpolated":
             return min(1.0, float(alpha @ attenuation(alpha)))  # a sum up to 1 + 1e-6 is accepted
     return 1.0
-
-
-def _divisors(cells_at, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:
-    """The divisor of each role's absolute multiplier, and a description of the resulting learning rate."""
-    if base_width is None and base_vocab is not None:
-        raise InputError("base_vocab needs base_width: pass both")
-    if base_width is not None:
-        if normalize == "hidden":
-            raise InputError(
-                "base_width and normalize='hidden' give learning_rate two meanings: choose one "
-                "(with base_width leave normalize at 'paper')"
-            )
-        base_width = check_whole("base_width", base_width, 1)
-        base_vocab = vocab if base_vocab is None else check_whole("base_vocab", base_vocab, 2)
-        base = cells_at(base_width, base_vocab, kappa)
-        meaning = f"the rate tuned at width {base_width}, vocab {base_vocab}, where every multiplier is 1"
-        return {role: row[1] for role, row in base.items()}, meaning
-    if normalize == "hidden":
-        hidden = cells["hidden"][1]
-        return dict.fromkeys(cells, hidden), "the rate of the hidden matrices (whose multiplier is 1)"
-    return dict.fromkeys(cells, 1.0), "the paper's η (absolute multipliers)"

@@ -249,7 +249,7 @@ def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float =
 
     def sizes(doublings: int) -> np.ndarray:
         d, m = 2**doublings, 8 * round(2.0 ** (float(growth) * doublings))
-        t = table(rule, width=d, vocab=m)
+        t = table(rule, width=d, vocab=m, base_width=1, base_vocab=8)
         rows = t["embedding"], t["output"]
         rate_e, rate_w = (row.forward_multiplier * row.lr_multiplier for row in rows)
         sigma_e, sigma_w = (row.forward_multiplier * row.init_std for row in rows)

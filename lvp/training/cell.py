@@ -108,7 +108,7 @@ class OptimizerConfig:
             factory = dict.fromkeys(table, functools.partial(optax.adamw if decay else optax.adam, **of_adam))
             factory["hidden"] = functools.partial(optax.contrib.muon, **options)
             options = decay
-        return optim.parametrized(factory, table, learning_rate=learning_rate, **options, **arguments)
+        return optim.parametrized(factory, table, learning_rate, **options, **arguments)
 
     def check_moment_dtype(self, dtype: str) -> None:
         """Raises InputError for an unknown dtype, and for a factory without the argument `mu_dtype`."""

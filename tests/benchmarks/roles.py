@@ -36,7 +36,7 @@ def multi_transform():
     from lvp import roles
     from lvp.parametrization import table
 
-    rows = table("lvp", width=SHAPE["width"], vocab=SHAPE["vocab"], normalize="hidden").rows
+    rows = table("lvp", width=SHAPE["width"], vocab=SHAPE["vocab"]).rows
     transforms = {row.role: optax.adamw(RATE * row.lr_multiplier, weight_decay=DECAY * row.decay) for row in rows}
     transforms["hidden"] = optax.contrib.muon(MUON_RATE, weight_decay=DECAY)
     return optax.multi_transform(transforms, roles.labels)

@@ -74,6 +74,16 @@ def test_the_page_on_transfer_runs(capsys):
     exec("\n".join(blocks(ROOT / "docs" / "transfer.md", "python")), {})
     out = capsys.readouterr().out
     assert "residual branches × 0.25" in out and "block_3/mlp/up/kernel" in out
+    page = (ROOT / "docs" / "transfer.md").read_text()
+    for rule, ratios, rates in re.findall(r"^(lvp|mup) (None|1) \[(.*)\]$", out, flags=re.MULTILINE):
+        row = re.search(rf"^\| `{rule}`{', `ratios=1`' * (ratios == '1')} \|.*$", page, flags=re.MULTILINE)
+        shown = [float(cell) for cell in row.group().strip("| ").split("|")[2:]]
+        assert shown == pytest.approx([float(rate) for rate in rates.split(", ")]), row.group()
+
+
+def test_the_page_for_users_of_mup_runs(capsys):
+    exec("\n".join(blocks(ROOT / "docs" / "mup.md", "python")), {})
+    assert re.search(r"embedding/embedding .* 0\.003 ", capsys.readouterr().out)
 
 
 def test_the_page_on_roles_runs(capsys):

@@ -18,6 +18,7 @@ from experiments.leaderboard import analysis
 from experiments.leaderboard.config import BASE, RECOMMENDED, Reference
 from lvp import optim
 from lvp.parametrization import table as rule_table
+from lvp.parametrization.scaling import scale
 from lvp.roles import ROLES
 from lvp.training import Lane, records
 from sweeps.__main__ import main
@@ -102,16 +103,8 @@ def test_a_lane_has_the_settings_of_transfer(name, size):
     if entry.optimizer == "muon":  # it has other names for β₁ and β₂
         factory = dict.fromkeys(ROLES, functools.partial(optax.adam, **constants))
         factory["hidden"], constants = optax.contrib.muon, {}
-    tx = optim.transfer(
-        factory,
-        base=SIZES[BASE],
-        target=target,
-        rule=entry.rule,
-        axes=entry.axes,
-        token_rows=entry.token_rows,
-        learning_rate=0.4 / CONFIG.width,
-        **constants,
-    )
+    scaling = scale(SIZES[BASE], target, entry.rule, axes=entry.axes, token_rows=entry.token_rows)
+    tx = optim.transfer(factory, scaling, 0.4 / CONFIG.width, **constants)
     planned = lane_of(CONFIG, entry, target, 0.4, 0)
     cell = cell_of(CONFIG, entry, target)
     rates = {role: float(tx.settings[role]["learning_rate"]) for role in ROLES}
@@ -323,5 +316,5 @@ def test_a_reference_with_lvps_ratio_is_lvp():
     """At the ratio 1 a reference has LVP's rates and stds at every size."""
     for size in SIZES.values():
         lane = Reference(RECOMMENDED, 0.2, 1.0).lane(size, 0)
-        lvp = Lane.under(rule_table("lvp", width=size.width, vocab=size.vocab), 0.2, 0)
+        lvp = Lane.under(rule_table("lvp", width=size.width, vocab=size.vocab), 0.2 / size.width, 0)
         assert lane.learning_rates == pytest.approx(lvp.learning_rates) and lane.init_std == lvp.init_std

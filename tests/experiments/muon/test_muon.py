@@ -83,7 +83,7 @@ def test_the_ratio_of_a_lane_is_the_power_of_the_width(power):
 
 
 def test_the_arm_of_lvp_is_lvp():
-    lvp = Lane.under(table("lvp", width=CONFIG.width, vocab=CONFIG.vocab), 0.4, 3)
+    lvp = Lane.under(table("lvp", width=CONFIG.width, vocab=CONFIG.vocab), 0.4 / CONFIG.width, 3)
     ours = muon.config.lane(CONFIG, Arm("Adam", 0.5), 0.4, 3)
     assert ours.learning_rates == pytest.approx(lvp.learning_rates, rel=1e-12) and ours.init_std == lvp.init_std
 

@@ -98,7 +98,7 @@ def test_the_linear_network_under_lvp_has_the_predicted_exponent():
     """The closed forms predict −1/2 for the output at init, not 0."""
     predicted = theory.predicted_exponents("lvp")
 
-    tables = {d: table("lvp", width=d, vocab=8 * d) for d in (32, 64, 128)}
+    tables = {d: table("lvp", width=d, vocab=8 * d, base_width=32) for d in (32, 64, 128)}
     stds = lambda d: (tables[d]["embedding"].init_std, tables[d]["output"].init_std)  # noqa: E731
     power = predicted.initial
     growth = coordinates.check(
@@ -106,7 +106,7 @@ def test_the_linear_network_under_lvp_has_the_predicted_exponent():
         lambda params, tokens, d: {"output": linear.apply(params, tokens)},
         tables,
         loss=lambda activations, tokens: -jnp.mean(jax.nn.log_softmax(activations["output"])[jnp.arange(64), tokens]),
-        optimizer=lambda d: optim.parametrized(optim.sign_sgd, tables[d], learning_rate=0.1),
+        optimizer=lambda d: optim.parametrized(optim.sign_sgd, tables[d], 0.1 / 32),
         batch=jnp.arange(64),
         steps=1,
         expected={("output", "initial"): Expected(power, power, "closed form")},
@@ -171,7 +171,10 @@ def test_the_decoder_under_sp_grows():
 
 def test_expected_powers_follow_the_tables():
     widths = (64, 256, 1024)
-    expected = {r: of_decoder._expected([table(r, width=d, vocab=8 * d) for d in widths]) for r in RULES}
+    expected = {
+        r: of_decoder._expected([table(r, width=d, vocab=8 * d, base_width=64, base_vocab=512) for d in widths])
+        for r in RULES
+    }
     assert expected["sp"] == {}
     assert set(expected["mup"]) == {("logits", "initial"), ("logits", "final")}
     assert expected["mup"]["logits", "initial"].low == pytest.approx(-0.5)

@@ -102,7 +102,7 @@ def test_a_table_has_the_multiplier_of_its_token_rows(token_rows):
 
 
 def test_describe_shows_the_multiplier():
-    optimizer = optim.parametrized(optax.adam, "lvp", width=WIDTH, vocab=VOCAB, learning_rate=0.1, token_rows="sqrt")
+    optimizer = optim.parametrized(optax.adam, table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqrt"), 0.1)
     params = jax.eval_shape(decoder(PLAIN).init, jax.random.key(0))
     described = optim.describe(optimizer, params)
     by_path = {row.path: row.forward_multiplier for row in described.rows}

@@ -23,7 +23,7 @@ from jax.sharding import PartitionSpec as P
 from lvp import optim
 from lvp.errors import InputError
 from lvp.optim.neurons import LONG_ROW
-from lvp.parametrization import Shape
+from lvp.parametrization.scaling import Shape, scale
 from lvp.roles import ROLES
 
 ROOT = Path(__file__).parents[3]
@@ -49,8 +49,8 @@ def optimizers():
     made["parametrized coupled_adam"] = optim.parametrized(BOTH, "lvp", **SHAPE, **given)
     made["parametrized muon"] = optim.parametrized(MUON, "lvp", **SHAPE, **given)
     made["by_role lion_ar"] = optim.by_role(optim.lion_ar, dict.fromkeys(ROLES, 0.01), weight_decay=0.1)
-    base, target = Shape(width=16, vocab=VOCAB), Shape(**SHAPE)
-    made["transfer rotational_adamw"] = optim.transfer(optim.rotational_adamw, base=base, target=target, **given)
+    scaling = scale(Shape(width=16, vocab=VOCAB), Shape(**SHAPE), "lvp")
+    made["transfer rotational_adamw"] = optim.transfer(optim.rotational_adamw, scaling, **given)
     return made
 
 

@@ -166,7 +166,7 @@ def test_scale_by_role_multiplies_and_keeps_dtypes(params):
 
 
 def test_scale_by_role_takes_a_table_or_traced_factors(params):
-    t = table("lvp", width=16, vocab=64, normalize="hidden")
+    t = table("lvp", width=16, vocab=64)
     scaled, _ = optim.scale_by_role(t).update(params, optax.EmptyState())
     np.testing.assert_array_equal(scaled["embedding"]["embedding"], 4 * params["embedding"]["embedding"])
     np.testing.assert_array_equal(scaled["head"]["kernel"], params["head"]["kernel"])

@@ -22,7 +22,7 @@ RATE = 0.1
 # Signs with decoupled decay λ keep minima with |θ| < γ/λ (γ, the update's RMS, is at least 0.22), and the largest
 # coordinate of a minimum below is 4.
 LAMBDA = 0.01
-LVP = table("lvp", width=64, vocab=512, normalize="hidden")
+LVP = table("lvp", width=64, vocab=512)
 # The head of a vocabulary alone, so that every optimizer uses its leading axis.
 OUTPUT = (Declaration(".*", "output", fan_in=(), vocab_axis=0),)
 

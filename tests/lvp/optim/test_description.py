@@ -11,10 +11,11 @@ import pytest
 from lvp import optim
 from lvp.errors import InputError
 from lvp.parametrization import Shape, table
+from lvp.parametrization.scaling import scale
 from lvp.roles import ROLES
 from tests.lvp.optim.conftest import SIDE
 
-LVP = table("lvp", width=SIDE, vocab=SIDE, normalize="hidden")
+LVP = table("lvp", width=SIDE, vocab=SIDE)
 RATE, LAMBDA = 0.01, 0.1
 SHAPE = Shape(width=SIDE, vocab=SIDE)
 
@@ -45,7 +46,7 @@ MASKS = {
         {"embedding"},
     ),
     "transfer": (
-        lambda p, **given: optim.transfer(base=SHAPE, target=SHAPE, mask=without_embedding, **given),
+        lambda p, **given: optim.transfer(optax.adamw, scale(SHAPE, SHAPE, "lvp"), mask=without_embedding, **given),
         {"embedding"},
     ),
     "without": (lambda p, **given: optim.parametrized(optax.adamw, LVP, **given), set()),

@@ -12,10 +12,11 @@ from lvp import optim
 from lvp.errors import InputError
 from lvp.optim.elementwise import lion_scale
 from lvp.parametrization import Shape, table
+from lvp.parametrization.scaling import scale
 from lvp.roles import ROLES
 
 WIDTH, VOCAB, RATE = 8, 16, 0.1
-LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+LVP = table("lvp", width=WIDTH, vocab=VOCAB)
 EQUAL = dict.fromkeys(ROLES, RATE)
 ALONE = {
     "sign_sgd": optim.sign_sgd,
@@ -32,7 +33,7 @@ MADE = {
     ),
     "parametrized": optim.parametrized(optim.coupled_adam, LVP, learning_rate=RATE),
     "by_role": optim.by_role(optim.lion_ar, EQUAL, weight_decay=0.1),
-    "transfer": optim.transfer(base=Shape(WIDTH, VOCAB), target=Shape(WIDTH, VOCAB), learning_rate=RATE),
+    "transfer": optim.transfer(optax.adamw, scale(Shape(WIDTH, VOCAB), Shape(WIDTH, VOCAB), "lvp"), RATE),
 }
 
 
@@ -83,12 +84,12 @@ FACTORIES = [optim.adamw, optim.coupled_adam, optim.rotational_adamw, optax.adam
 def test_a_beta_of_one_is_refused_by_every_function(factory):
     """1 − β is the weight of the gradient, and m / (1 − βᵗ) is 0/0."""
     makers = [
-        functools.partial(optim.parametrized, rule=LVP, learning_rate=RATE, weight_decay=0.1),
+        functools.partial(optim.parametrized, table=LVP, learning_rate=RATE, weight_decay=0.1),
         functools.partial(optim.by_role, rates=EQUAL, weight_decay=0.1),
     ]
     if factory is not optim.coupled_adam and factory is not optax.lion:
-        shape = Shape(WIDTH, VOCAB)
-        makers.append(functools.partial(optim.transfer, base=shape, target=shape, learning_rate=RATE, weight_decay=0.1))
+        scaling = scale(Shape(WIDTH, VOCAB), Shape(WIDTH, VOCAB), "lvp")
+        makers.append(functools.partial(optim.transfer, scaling=scaling, learning_rate=RATE, weight_decay=0.1))
     for name in ("b1", "b2"):
         for one in (1, 1.0, jnp.float32(1.0), np.asarray(1.0)):
             for make in makers:

@@ -23,7 +23,7 @@ from lvp.parametrization import table
 ROOT = Path(__file__).parents[3]
 VOCAB, WIDTH, BATCH, STEPS = 32, 16, 64, 20
 RATE, DECAY = 0.02, 0.1
-LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+LVP = table("lvp", width=WIDTH, vocab=VOCAB)
 
 SMOOTH = {
     "adamw": functools.partial(optim.adamw, weight_decay=DECAY),

@@ -16,8 +16,8 @@ from lvp.roles import ROLES, Declaration, labels
 from tests.marking import all_slow_but
 
 WIDTH, VOCAB = 64, 64
-TABLES = [table(rule, width=WIDTH, vocab=VOCAB) for rule in ("sp", "mup", "lvp", "interpolated")]
-LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+TABLES = [table(rule, width=WIDTH, vocab=VOCAB, base_width=1) for rule in ("sp", "mup", "lvp", "interpolated")]
+LVP = table("lvp", width=WIDTH, vocab=VOCAB)
 RATE, LAMBDA = 0.02, 0.3
 
 
@@ -85,25 +85,22 @@ def test_the_rate_enters_before_a_projection(params, gradients):
     assert np.max(np.abs(moved(after) / norms(params) - 1)) > 1e-2
 
 
-def test_a_rules_name_normalises_by_the_hidden_rate_and_a_table_does_not(params, gradients):
-    def step(rule, rate, **kwargs):
-        tx = optim.parametrized(optax.sign_sgd, rule, learning_rate=rate, **kwargs)
+def test_the_learning_rate_is_the_hidden_rate_of_the_table(params, gradients):
+    def step(rule, **kwargs):
+        tx = optim.parametrized(optax.sign_sgd, rule, RATE, **kwargs)
         updates, _ = tx.update(gradients[0], tx.init(params), params)
         return {role: float(np.abs(values).max()) for role, values in by_role(updates, params).items()}
 
     shape = {"width": WIDTH, "vocab": VOCAB}
-    hidden = step("lvp", RATE, **shape)
+    hidden = step("lvp", **shape)
     assert hidden == pytest.approx(
         {"embedding": 8 * RATE, "position": 8 * RATE, "hidden": RATE, "output": RATE, "vector": RATE}
     )
-    assert step("lvp", RATE * WIDTH, normalize="paper", **shape) == pytest.approx(hidden)
-    assert step(TABLES[2], RATE * WIDTH) == pytest.approx(hidden)
-    assert step("lvp", RATE, base_width=WIDTH, **shape) == pytest.approx(dict.fromkeys(ROLES, RATE))
-    relative = step("lvp", RATE, base_width=16, **shape)
-    assert relative["embedding"] == pytest.approx(RATE / 2) and relative["hidden"] == pytest.approx(RATE / 4)
-    frequencies = np.arange(1.0, VOCAB + 1) ** -1
-    weighted = step("interpolated", RATE, frequencies=frequencies / frequencies.sum(), **shape)
-    assert 1 < weighted["embedding"] / RATE < step("interpolated", RATE, **shape)["embedding"] / RATE
+    assert step(LVP) == pytest.approx(hidden)
+    assert step(table("lvp", base_width=16, **shape)) == pytest.approx(
+        {"embedding": 2 * RATE, "position": 2 * RATE} | dict.fromkeys(("hidden", "output", "vector"), RATE / 4)
+    )
+    assert step(table("lvp", ratios=1, **shape)) == pytest.approx(dict.fromkeys(ROLES, RATE))
 
 
 # Decay -----------------------------------------------------------------------------------------------
@@ -344,9 +341,8 @@ def test_plain_sgd_under_sp_is_sgd(params, gradients, trajectory):
         ({"rule": "lvp"}, "width is required with rule 'lvp'"),
         ({"rule": "lvp", "width": 8}, "vocab is required"),
         ({"rule": "muP", "width": 8, "vocab": 8}, "unknown rule 'muP'; did you mean mup"),
-        ({"rule": "lvp", "width": 8, "vocab": 8, "normalize": "hidden", "base_width": 4}, "base_width and"),
         ({"width": 8}, "width is for a rule's name"),
-        ({"normalize": "hidden"}, "normalize is for a rule's name"),
+        ({"vocab": 8}, "vocab is for a rule's name"),
         ({"learning_rate": "0.1"}, "learning_rate must be a number"),
         ({"learning_rate": -0.1}, "learning_rate must be finite and not negative"),
         ({"learning_rate": jnp.ones(2)}, "learning_rate must be a scalar"),
@@ -375,7 +371,7 @@ def test_a_user_rule_is_a_function_or_its_table():
 
     shape = {"width": WIDTH, "vocab": VOCAB}
     made = optim.parametrized(optax.adamw, ours, learning_rate=RATE, **shape)
-    given = optim.parametrized(optax.adamw, table(ours, normalize="hidden", **shape), learning_rate=RATE)
+    given = optim.parametrized(optax.adamw, table(ours, **shape), learning_rate=RATE)
     assert made.settings == given.settings
     rates = {role: own["learning_rate"] for role, own in made.settings.items()}
     assert rates == pytest.approx(dict.fromkeys(ROLES, RATE) | {"embedding": RATE * 8, "output": RATE / VOCAB})

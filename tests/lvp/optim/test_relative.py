@@ -17,7 +17,7 @@ from lvp.parametrization import table
 from lvp.roles import Declaration
 
 SIDE = 4
-LVP = table("lvp", width=SIDE, vocab=SIDE, normalize="hidden")  # embedding × 2, everything else × 1
+LVP = table("lvp", width=SIDE, vocab=SIDE)  # embedding × 2, everything else × 1
 RATE, LAMBDA, BETA = 0.01, 0.1, 0.9
 GAMMA = float(lion_scale(BETA, None, nesterov=False, inverse_bias_correction=False))
 ANGLE = math.sqrt(2 * RATE * LAMBDA) * GAMMA
@@ -136,7 +136,7 @@ def test_zero_decay_is_refused_because_it_gives_no_angle():
 @pytest.mark.parametrize("decay", ["coupled", "independent"])
 def test_describe_equals_the_optimizers_behaviour(params, decay):
     """The rate is measured from a step of sign descent, the decay from a step of AdamW without gradient."""
-    rule = table("lvp", width=64, vocab=64, normalize="hidden")
+    rule = table("lvp", width=64, vocab=64)
     schedule = optim.trapezoid(RATE, 10)
     signs = optim.parametrized(optim.sign_sgd, rule, learning_rate=schedule)
     decays = optim.parametrized(optax.adamw, rule, learning_rate=schedule, weight_decay=LAMBDA, decay=decay)
@@ -152,7 +152,7 @@ def test_describe_equals_the_optimizers_behaviour(params, decay):
 
 
 def test_describe_lists_every_path_and_no_decay_of_rotated_neurons(params):
-    tx = make(rule=table("lvp", width=64, vocab=64, normalize="hidden"))
+    tx = make(rule=table("lvp", width=64, vocab=64))
     text = str(optim.describe(tx, jax.eval_shape(lambda: params)))
     for path, role, multiplier in (("embedding/embedding", "embedding", "8"), ("head/kernel", "output", "1")):
         assert any(

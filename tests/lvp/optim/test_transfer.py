@@ -14,7 +14,8 @@ from lvp.coordinates import growth
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.decoder import decoder
-from lvp.parametrization import Row, Shape
+from lvp.parametrization import Row
+from lvp.parametrization.scaling import Shape, scale
 from lvp.roles import ROLES
 
 VOCAB, CONTEXT = 40, 8
@@ -28,11 +29,14 @@ def model_of(table, layers=1):
     return decoder(DecoderConfig(table.vocab, table.width, layers=layers, **form, **forward_multipliers(table)))
 
 
+def transferred(factory=optax.adamw, *, base, target, learning_rate, rule="lvp", axes=None, rows=(), **more):
+    return optim.transfer(factory, scale(base, target, rule, axes=axes, rows=rows), learning_rate, **more)
+
+
 def test_every_parameter_gets_its_settings():
     """One step against `optax.multi_transform` with the settings by hand."""
     axes = {"decay": "constant_timescale", "horizon": "completed"}
-    tx = optim.transfer(
-        optax.adamw,
+    tx = transferred(
         base=BASE,
         target=TARGET,
         rule="lvp",
@@ -94,7 +98,7 @@ def losses(rule, steps=6):
     base, target = Shape(1, VOCAB, 1, 64, 6400), Shape(16, VOCAB, 4, 64, 12800)
     axes = {"epsilon": "completed", "decay": "constant_timescale", "horizon": "completed"}
     tuned = {"learning_rate": 0.1, "weight_decay": 0.5, "eps": 1e-2}  # ε and λ are large enough to be seen
-    tx = optim.transfer(base=base, target=target, rule=rule, axes=axes, **tuned)
+    tx = transferred(base=base, target=target, rule=rule, axes=axes, **tuned)
     rows = {name: tx.table[name] for name in ("embedding", "hidden", "output")}
     shapes = {"embedding": (VOCAB, 16), "hidden": (16, 16), "output": (16, VOCAB)}
     keys = dict(zip(shapes, jax.random.split(jax.random.key(0), 3), strict=True))
@@ -146,7 +150,7 @@ def depth_check(name):
     """Coordinate check over the depth instead of the width, for a decoder of width 32."""
     width, base = 32, Shape(32, VOCAB, 2)
     scaled = functools.cache(
-        lambda depth: optim.transfer(
+        lambda depth: transferred(
             base=base, target=Shape(width, VOCAB, depth), rule="mup", axes={"depth": name}, learning_rate=0.01
         )
     )
@@ -185,12 +189,12 @@ def test_the_coordinate_check_over_depth():
 def test_schedules_and_independent_decay():
     schedule = optim.trapezoid(0.1, 10, warmup=0.2, cooldown=0.2)
     common = {"base": Shape(16, VOCAB), "target": Shape(64, VOCAB), "rule": "lvp", "weight_decay": 0.1}
-    tx = optim.transfer(optax.adamw, learning_rate=schedule, axes={"decay": "independent_inverse_width"}, **common)
+    tx = transferred(learning_rate=schedule, axes={"decay": "independent_inverse_width"}, **common)
     params = {"head": {"kernel": jax.ShapeDtypeStruct((64, VOCAB), jnp.float32)}}
     (row,) = optim.describe(tx, params).rows
     assert row.learning_rate == pytest.approx(0.1 / 4)
     assert row.decay_per_step == pytest.approx(0.1 / 4)  # λ per step at the peak, ∝ 1/width
-    coupled = optim.transfer(optax.adamw, learning_rate=schedule, **common)
+    coupled = transferred(learning_rate=schedule, **common)
     assert optim.describe(coupled, params).rows[0].weight_decay == pytest.approx(0.1)
 
 
@@ -214,6 +218,10 @@ def test_schedules_and_independent_decay():
         ({"factory": functools.partial(optax.adamw, b22=0.9)}, "factory adamw has no parameter 'b22'"),
         ({"base": None}, r"base must be a lvp.parametrization.Shape\(width=…, vocab=…\), got None"),
         ({"target": (64, 1024)}, r"target must be a lvp.parametrization.Shape\(width=…, vocab=…\), got \(64, 1024\)"),
+        (
+            {"axes": {"decay": "constant_timescale"}, "weight_decay": 0.1, "rows": [Row("output", 1.0, 1.0, True)]},
+            "decay rule 'constant_timescale' uses the rule's rate of role 'output', which rows or rates replaces",
+        ),
         ({"declarations": {"head": "output"}}, "declarations must be a list of lvp.roles.Decl.*; an element is 'head'"),
         ({"weight_decay": {"hiden": 0.1}}, "weight_decay: unknown role 'hiden'"),
         ({"axes": {"decay": "sqrt_width"}}, "decay rule 'sqrt_width' needs weight_decay: give the value tuned at"),
@@ -235,8 +243,10 @@ def test_schedules_and_independent_decay():
 def test_bad_input_is_refused(settings, message):
     given = {"factory": optax.adamw, "base": BASE, "target": TARGET, "rule": "lvp", "learning_rate": 0.1} | settings
     with pytest.raises(InputError, match=message.replace("?", r"\?").replace("{", r"\{").replace("}", r"\}")) as error:
-        optim.transfer(**given)
+        transferred(**given)
     assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="scaling must be the result of lvp.parametrization.scaling.scale, got 'lvp'"):
+        optim.transfer(optax.adamw, "lvp", 0.1)
 
 
 def test_roles_of_your_own_keep_their_row_and_decay():
@@ -245,7 +255,7 @@ def test_roles_of_your_own_keep_their_row_and_decay():
     axes = {"batch": "sqrt_rate", "depth": "none", "decay": "constant_timescale"}
     given = {"base": BASE, "target": TARGET, "rows": rows, "axes": axes, "learning_rate": 0.1, "weight_decay": 0.3}
     for factory in (optax.adamw, dict.fromkeys((*ROLES, "router"), optax.adamw)):
-        tx = optim.transfer(factory, **given)
+        tx = transferred(factory, **given)
         assert tx.settings["router"] == {"learning_rate": pytest.approx(0.4), "weight_decay": 0.3}
         assert tx.settings["hidden"]["weight_decay"] == pytest.approx(0.3 * tx.scaling["hidden"].decay) != 0.3
 
@@ -253,7 +263,7 @@ def test_roles_of_your_own_keep_their_row_and_decay():
 def test_roles_of_your_own_keep_their_momentum():
     """Batch rule "sqrt" changes β and ε of the rule's roles only."""
     rows = [Row("router", init_std=0.02, lr_multiplier=4.0, decay=True)]
-    tx = optim.transfer(optax.adamw, base=BASE, target=TARGET, rows=rows, learning_rate=0.1)
+    tx = transferred(base=BASE, target=TARGET, rows=rows, learning_rate=0.1)
     assert tx.options["router"] == {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
     assert tx.options["embedding"]["b1"] == pytest.approx(0.8)
 
@@ -261,8 +271,8 @@ def test_roles_of_your_own_keep_their_momentum():
 def test_a_decay_by_role_is_transferred_by_role():
     given = {"base": BASE, "target": TARGET, "learning_rate": 0.1}
     axes = {"batch": "sqrt_rate", "depth": "none", "decay": "constant_timescale"}
-    one = optim.transfer(optax.adamw, weight_decay=0.3, axes=axes, **given)
-    own = optim.transfer(optax.adamw, weight_decay={"hidden": 0.3, "output": 0.0}, axes=axes, **given)
+    one = transferred(weight_decay=0.3, axes=axes, **given)
+    own = transferred(weight_decay={"hidden": 0.3, "output": 0.0}, axes=axes, **given)
     decays = {role: settings["weight_decay"] for role, settings in own.settings.items()}
     assert decays == {**dict.fromkeys(ROLES, 0.0), "hidden": one.settings["hidden"]["weight_decay"]}
 
@@ -270,7 +280,7 @@ def test_a_decay_by_role_is_transferred_by_role():
 def test_rates_by_role_hold_at_the_target():
     factories = dict.fromkeys(ROLES, optax.adamw) | {"hidden": optax.contrib.muon}
     axes = {"batch": "sqrt_rate"}
-    tx = optim.transfer(
+    tx = transferred(
         factories, base=BASE, target=TARGET, learning_rate=0.1, rates={"hidden": 0.02}, axes=axes | {"depth": "none"}
     )
     assert tx.settings["hidden"]["learning_rate"] == 0.02
@@ -279,7 +289,7 @@ def test_rates_by_role_hold_at_the_target():
 
 def test_factories_without_beta_and_epsilon_take_the_other_rules():
     axes = {"batch": "sqrt_rate", "depth": "none"}
-    tx = optim.transfer(optax.lion, base=BASE, target=TARGET, rule="lvp", learning_rate=0.1, axes=axes)
+    tx = transferred(optax.lion, base=BASE, target=TARGET, rule="lvp", learning_rate=0.1, axes=axes)
     assert tx.settings["hidden"]["learning_rate"] == pytest.approx(0.1 * math.sqrt(2) / 2)
 
 
@@ -287,7 +297,7 @@ def test_muon_for_hidden_matrices_with_the_rates_of_nanochat():
     factories = dict.fromkeys(("embedding", "position", "output", "vector"), optax.adamw)
     factories["hidden"] = optax.contrib.muon
     shapes = {"base": Shape(768, 4096, batch=2**19), "target": Shape(3072, 4096, batch=2**21)}
-    tx = optim.transfer(factories, rule="nanochat", axes={"batch": "sqrt_rate"}, learning_rate=0.02, **shapes)
+    tx = transferred(factories, rule="nanochat", axes={"batch": "sqrt_rate"}, learning_rate=0.02, **shapes)
     rates = {role: own["learning_rate"] for role, own in tx.settings.items()}
     # Twice the rate for four times the batch; half for four times the width, except Muon's.
     assert rates == pytest.approx({"embedding": 0.3, "position": 0.3, "output": 0.008, "hidden": 0.04, "vector": 0.01})

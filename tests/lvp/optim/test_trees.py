@@ -219,7 +219,7 @@ MODELS = {
     "equinox": equinox,
 }
 models = pytest.mark.parametrize("make", all_slow_but(("dict",), MODELS.values(), MODELS))
-LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+LVP = table("lvp", width=WIDTH, vocab=VOCAB)
 
 
 @models

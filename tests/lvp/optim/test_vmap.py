@@ -14,7 +14,7 @@ from lvp.parametrization import table
 from tests.marking import all_slow_but
 
 VOCAB, WIDTH, STEPS, POISONED = 6, 4, 20, 7
-LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+LVP = table("lvp", width=WIDTH, vocab=VOCAB)
 DECAY = {"weight_decay": 0.1}
 
 
@@ -28,7 +28,7 @@ def scheduled(rate):
     return optim.lion_ar(optim.trapezoid(rate, STEPS, warmup=0.25), **DECAY)
 
 
-parametrized = functools.partial(optim.parametrized, rule=LVP)
+parametrized = functools.partial(optim.parametrized, table=LVP)
 OPTIMIZERS = {
     "sign_sgd_0": functools.partial(optim.sign_sgd, sign_of_zero=0),
     "sign_sgd_1": functools.partial(optim.sign_sgd, sign_of_zero=1),

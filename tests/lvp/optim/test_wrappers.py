@@ -12,10 +12,11 @@ import pytest
 from lvp import optim
 from lvp.errors import InputError
 from lvp.parametrization import Shape, table
+from lvp.parametrization.scaling import scale
 from lvp.roles import ROLES
 
 WIDTH, VOCAB, RATE, LAMBDA = 8, 16, 0.1, 0.2
-LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+LVP = table("lvp", width=WIDTH, vocab=VOCAB)
 SHAPE = Shape(width=WIDTH, vocab=VOCAB)
 PARAMS = {
     "embedding": {"embedding": jnp.ones((VOCAB, WIDTH))},
@@ -29,7 +30,7 @@ FUNCTIONS = {
     "parametrized": functools.partial(optim.parametrized, optax.adamw, LVP),
     "independent": functools.partial(optim.parametrized, optax.adamw, LVP, decay="independent"),
     "by_role": functools.partial(optim.by_role, optax.adamw),
-    "transfer": functools.partial(optim.transfer, optax.adamw, base=SHAPE, target=SHAPE),
+    "transfer": functools.partial(optim.transfer, optax.adamw, scale(SHAPE, SHAPE, "lvp")),
 }
 
 

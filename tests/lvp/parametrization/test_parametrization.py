@@ -1,4 +1,4 @@
-"""Every cell of every table in closed form; the attenuation against its definition and independent quadratures."""
+"""Every number of every table in closed form; the attenuation against its definition and independent quadratures."""
 
 import functools
 import math
@@ -10,6 +10,7 @@ from scipy import integrate
 
 from lvp.errors import InputError
 from lvp.parametrization import Row, Table, attenuation, embedding_ratio, table
+from lvp.parametrization.rules import PAPER_RULES
 
 SHAPES = [(1, 2), (32, 256), (100, 800), (256, 32768), (2048, 32064), (4096, 64)]
 RULES = ("sp", "mup", "lvp", "interpolated")
@@ -18,14 +19,14 @@ RULES = ("sp", "mup", "lvp", "interpolated")
 def expected(rule: str, d: int, m: int) -> dict[str, tuple[float, float]]:
     """Returns (init variance, learning rate in units of η): Tables 1 and 2 of Hayou & Liu 2025 as printed."""
     ratio = math.sqrt((1 + (2 / math.pi) * (d - 1)) / (1 + 2 * (d - 1) / (math.pi * m)))
-    cells = {
+    rows = {
         "sp": {"embedding": (1, 1), "output": (1 / d, 1), "hidden": (1 / d, 1), "vector": (0, 1)},
         "mup": {"embedding": (1, 1), "output": (d**-2, 1 / d), "hidden": (1 / d, 1 / d), "vector": (0, 1)},
         "lvp": {"embedding": (1 / d, d**-0.5), "output": (1 / d, 1 / d), "hidden": (1 / d, 1 / d)},
         "interpolated": {"embedding": (1 / d, ratio / d), "output": (1 / d, 1 / d), "hidden": (1 / d, 1 / d)},
     }[rule]
-    cells.setdefault("vector", (0, 1 / d))
-    return {**cells, "position": cells["embedding"]}
+    rows.setdefault("vector", (0, 1 / d))
+    return {**rows, "position": rows["embedding"]}
 
 
 def zipf(m: int, exponent: float = 1.0) -> np.ndarray:
@@ -35,55 +36,50 @@ def zipf(m: int, exponent: float = 1.0) -> np.ndarray:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("d", "m"), SHAPES)
-def test_every_cell_in_closed_form(rule, d, m):
+def test_every_number_in_closed_form(rule, d, m):
     t = table(rule, width=d, vocab=m)
-    cells = expected(rule, d, m)
-    assert set(t) == set(cells) and len(t) == 5
-    for role, (variance, rate) in cells.items():
+    rows = expected(rule, d, m)
+    assert set(t) == set(rows) and len(t) == 5
+    for role, (variance, rate) in rows.items():
         assert t[role].init_std ** 2 == pytest.approx(variance, rel=1e-14)
-        assert t[role].lr_multiplier == pytest.approx(rate, rel=1e-14)
+        assert t[role].lr_multiplier == pytest.approx(rate / rows["hidden"][1], rel=1e-14)
         assert t[role].decay == (role != "vector")
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(("d", "m"), SHAPES)
-def test_hidden_normalisation_divides_all_multipliers_by_the_hidden_one(rule, d, m):
-    paper, hidden = (table(rule, width=d, vocab=m, normalize=n) for n in ("paper", "hidden"))
-    assert hidden["hidden"].lr_multiplier == 1
-    for role in paper:
-        ratio = paper[role].lr_multiplier / paper["hidden"].lr_multiplier
-        assert hidden[role].lr_multiplier == pytest.approx(ratio, rel=1e-15)
-        assert hidden[role].init_std == paper[role].init_std
+        assert PAPER_RULES[rule].rows(d, m, 1.0)[role][1] == pytest.approx(rate, rel=1e-14)
 
 
 @pytest.mark.parametrize(("d", "m"), SHAPES)
 def test_the_root_d_rule(d, m):
-    t = table("lvp", width=d, vocab=m, normalize="hidden")
+    t = table("lvp", width=d, vocab=m)
     assert t["embedding"].lr_multiplier == pytest.approx(math.sqrt(d), rel=1e-14)
-    t = table("mup", width=d, vocab=m, normalize="hidden")
+    t = table("mup", width=d, vocab=m)
     assert t["embedding"].lr_multiplier == pytest.approx(d, rel=1e-14)
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_base_width_makes_every_multiplier_one_at_the_base(rule):
+def test_the_learning_rate_is_the_hidden_rate_at_the_base_width(rule):
+    """Every role moves from the base as the rule's absolute rates do."""
     at_base = table(rule, width=128, vocab=1024, base_width=128)
-    assert [at_base[role].lr_multiplier for role in at_base] == [1.0] * 5
-    away, paper, base = (
-        table(rule, width=512, vocab=1024, base_width=128),
-        table(rule, width=512, vocab=1024),
-        table(rule, width=128, vocab=1024),
-    )
-    for role in paper:
-        assert away[role].lr_multiplier == pytest.approx(
-            paper[role].lr_multiplier / base[role].lr_multiplier, rel=1e-15
-        )
-        assert away[role].init_std == paper[role].init_std
+    assert at_base.rows == table(rule, width=128, vocab=1024).rows
+    away = table(rule, width=512, vocab=1024, base_width=128)
+    here, there = (expected(rule, d, 1024) for d in (128, 512))
+    for role in away:
+        assert away[role].lr_multiplier == pytest.approx(there[role][1] / here["hidden"][1], rel=1e-14)
+        assert away[role].init_std == table(rule, width=512, vocab=1024)[role].init_std
 
 
-def test_base_vocab_matters_only_to_interpolated():
+@pytest.mark.parametrize("rule", RULES)
+def test_equal_rates_at_the_base_leave_the_moves_alone(rule):
+    assert {row.lr_multiplier for row in table(rule, width=128, vocab=1024, ratios=1).rows} == {1.0}
+    away = table(rule, width=512, vocab=1024, base_width=128, ratios=1)
+    here, there = (expected(rule, d, 1024) for d in (128, 512))
+    for role in away:
+        assert away[role].lr_multiplier == pytest.approx(there[role][1] / here[role][1], rel=1e-14)
+
+
+def test_the_base_vocabulary_moves_only_interpolated():
     for rule in RULES:
         same, other = (
-            table(rule, width=512, vocab=4096, base_width=128, base_vocab=v)["embedding"].lr_multiplier
+            table(rule, width=512, vocab=4096, base_width=128, base_vocab=v, ratios=1)["embedding"].lr_multiplier
             for v in (None, 1024)
         )
         assert (same != other) == (rule == "interpolated")
@@ -121,14 +117,33 @@ def test_kappa_may_be_given_directly():
     assert table("lvp", width=64, vocab=512, kappa=0.3) == table("lvp", width=64, vocab=512)
 
 
-def test_multipliers_may_be_overridden():
+def test_a_tuned_ratio_takes_the_place_of_the_rules():
     t = table("lvp", width=64, vocab=512)
-    own = t.with_multipliers(embedding=3.0)
+    own = table("lvp", width=64, vocab=512, ratios={"embedding": 3.0})
     assert own["embedding"].lr_multiplier == 3.0 and own["embedding"].init_std == t["embedding"].init_std
     assert [own[role] for role in own if role != "embedding"] == [t[role] for role in t if role != "embedding"]
-    for bad in ({"embeding": 1.0}, {"embedding": 0.0}, {"embedding": math.inf}, {"embedding": "1"}):
+    wider = table("lvp", width=256, vocab=512, base_width=64, ratios={"embedding": 3.0})
+    assert wider["embedding"].lr_multiplier == pytest.approx(3 / 2) and wider["hidden"].lr_multiplier == 1 / 4
+    for bad in (
+        {"embeding": 1.0},
+        {"embedding": 0.0},
+        {"embedding": math.inf},
+        {"embedding": "1"},
+        {"embedding": True},
+    ):
         with pytest.raises(InputError, match="embed"):
-            t.with_multipliers(**bad)
+            table("lvp", width=64, vocab=512, ratios=bad)
+
+
+def test_further_rows_and_other_rows():
+    t = table("lvp", width=64, vocab=512)
+    router = Row("router", 0.1, 2.0, True)
+    own = t.with_rows(router, Row("output", 0.0, 1.0, True))
+    assert own["router"] == router and own["output"].init_std == 0.0
+    assert [own[role] for role in t if role != "output"] == [t[role] for role in t if role != "output"]
+    for bad in (("router", 1.0), Row("router", 1.0, 0.0, True), Row("router", -1.0, 1.0, True)):
+        with pytest.raises(InputError, match="rows"):
+            t.with_rows(bad)
 
 
 def quadrature(alpha: np.ndarray, i: int) -> float:
@@ -235,9 +250,9 @@ def test_bad_frequencies(frequencies, message):
         ({"width": True}, "width"),
         ({"vocab": 1}, "vocab"),
         ({"vocab": None}, "vocab"),
-        ({"normalize": "output"}, "normalize"),
         ({"base_width": 0}, "base_width"),
-        ({"base_width": 32, "normalize": "hidden"}, "base_width and normalize"),
+        ({"ratios": 0}, "ratio of embedding must be a finite number above zero, got 0"),
+        ({"ratios": {"head": 1.0}}, "unknown role of ratios 'head'"),
         ({"base_vocab": 32}, "base_vocab needs base_width"),
         ({"base_width": 32, "base_vocab": 0}, "base_vocab"),
         ({"frequencies": [0.5, 0.5]}, "frequencies has 2 tokens, vocab is 512"),
@@ -261,15 +276,14 @@ def test_the_printed_table():
     text = str(table("mup", width=64, vocab=512))
     assert text.splitlines() == [
         "mup: width 64, vocab 512",
-        "learning_rate: the paper's η (absolute multipliers)",
+        "learning_rate: the rate of the hidden matrices",
         "role       init std     LR multiplier  decay  forward multiplier",
-        "embedding  1            1              yes    1",
-        "position   1            1              yes    1",
-        "hidden     0.125        0.015625       yes    1",
-        "output     0.015625     0.015625       yes    1",
-        "vector     0 (gains 1)  1              no     1",
+        "embedding  1            64             yes    1",
+        "position   1            64             yes    1",
+        "hidden     0.125        1              yes    1",
+        "output     0.015625     1              yes    1",
+        "vector     0 (gains 1)  64             no     1",
     ]
-    assert "hidden matrices" in str(table("lvp", width=64, vocab=512, normalize="hidden"))
     assert "tuned at width 32, vocab 512" in str(table("lvp", width=64, vocab=512, base_width=32))
     assert "κ 1" in str(table("interpolated", width=64, vocab=512))
 
@@ -293,7 +307,7 @@ def of_power(width, vocab, power=-0.5):
 
 
 def test_a_function_is_accepted_as_a_rule():
-    for options in ({}, {"normalize": "hidden"}, {"base_width": 16}, {"base_width": 16, "base_vocab": 99}):
+    for options in ({}, {"ratios": 1.0}, {"base_width": 16}, {"base_width": 16, "base_vocab": 99}):
         ours, sp = (table(rule, width=64, vocab=256, **options) for rule in (flat, "sp"))
         assert ours.rows == sp.rows and (ours.rule, sp.rule) == ("flat", "sp")
     moved = table(functools.partial(of_power, power=-1.0), width=64, vocab=256, base_width=16)

@@ -2,9 +2,10 @@
 
 import pytest
 
-from lvp.parametrization import AXES, table
+from lvp.parametrization import AXES
 from lvp.parametrization.axes import Ratios
 from lvp.parametrization.published import POWER_LAWS, SWEEPS, TUNED
+from lvp.parametrization.rules import PAPER_RULES
 
 
 def test_the_ratio_of_modded_nanogpt():
@@ -28,11 +29,9 @@ def test_the_slopes_of_megatron():
 
 
 def test_the_rules_use_the_published_numbers():
-    nanochat = table("nanochat", width=768, vocab=65536)
-    tuned = TUNED[1]
-    assert (nanochat["embedding"].lr_multiplier, nanochat["output"].lr_multiplier) == (0.3, 0.008)
-    assert nanochat["embedding"].init_std == tuned.embedding_std
-    assert nanochat["hidden"].lr_multiplier == tuned.hidden_lr
+    nanochat, tuned = PAPER_RULES["nanochat"].rows(768, 65536, 1.0), TUNED[1]
+    assert nanochat["embedding"] == (tuned.embedding_std, 0.3) and nanochat["output"][1] == 0.008
+    assert nanochat["hidden"][1] == tuned.hidden_lr
     for name, exponent in {"marin": -0.2813, "marin_2": -0.395}.items():
         rates = AXES["horizon"][name].factors(Ratios(tokens=10.0)).rate
         assert set(rates.values()) == {10**exponent}

@@ -20,17 +20,17 @@ BY_HAND = {
 
 @pytest.mark.parametrize("rule", BY_HAND)
 def test_the_sources_numbers(rule):
-    made = table(rule, width=256, vocab=4096)
+    made, absolute = table(rule, width=256, vocab=4096), PAPER_RULES[rule].rows(256, 4096, 1.0)
     rows = dict(zip(("embedding", "hidden", "output", "vector"), BY_HAND[rule], strict=True))
     for role, row in (rows | {"position": rows["embedding"]}).items():
-        of_table = (made[role].init_std, made[role].lr_multiplier, made[role].forward_multiplier)
+        of_table = (made[role].init_std, absolute[role][1], made[role].forward_multiplier)
         assert of_table == pytest.approx(row, rel=1e-12), role
 
 
 def absorbed(rule, width):
     """Role → (init std, rate) of the same Adam run without forward multipliers."""
-    rows = table(rule, width=width, vocab=4096).rows
-    return {r.role: (r.init_std * r.forward_multiplier, r.lr_multiplier * r.forward_multiplier) for r in rows}
+    rows = PAPER_RULES[rule].rows(width, 4096, 1.0).items()
+    return {role: (std * math.prod(factor), rate * math.prod(factor)) for role, (std, rate, *factor) in rows}
 
 
 @pytest.mark.parametrize("width", [64, 768])
@@ -50,7 +50,7 @@ def test_the_rules_differ_from_mup_and_sp_as_their_sources_say(width):
 def test_nanochat_is_no_rule_for_adam():
     assert "nanochat" in PAPER_RULES and "nanochat" not in RULES
     for width in (768, 3072):
-        made = table("nanochat", width=width, vocab=4096, base_width=768)
+        made = table("nanochat", width=width, vocab=4096, base_width=768, ratios=1)
         assert made["embedding"].lr_multiplier == made["output"].lr_multiplier == math.sqrt(768 / width)
         assert made["hidden"].lr_multiplier == 1.0
 

@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -17,12 +18,22 @@ from lvp.cli import main
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.parametrization import RULES, table
+from lvp.parametrization import RULES, Shape, table
 from lvp.parametrization.recommend import recommend
 from lvp.parametrization.rules import PAPER_RULES
 
 SIZE = {"width": 2048, "vocab": 32064}
 ROLES = ("embedding", "position", "hidden", "output", "vector")
+
+
+def advised(width, vocab, hidden_lr, *, steps=None, **more):
+    """Returns `recommend` for a model of these sizes; `from_width` and others are sizes of the smaller model."""
+    sizes = {name: more.pop(name, None) for name in ("depth", "batch", "tokens")}
+    smaller = {name: more.pop(f"from_{name}") for name in ("width", "vocab", *sizes) if f"from_{name}" in more}
+    if steps and sizes["batch"]:
+        sizes["tokens"] = steps * sizes["batch"]
+    target = Shape(width, vocab, **sizes)
+    return recommend(target, hidden_lr, base=replace(target, **smaller) if smaller else None, steps=steps, **more)
 
 
 def printed(capsys, *arguments) -> str:
@@ -44,7 +55,7 @@ def rates(advice) -> dict[str, float]:
     ],
 )
 def test_the_papers_table_by_hand(rule, embedding, vector, embedding_std, output_std):
-    advice = recommend(**SIZE, hidden_lr=3e-4, rule=rule)
+    advice = advised(**SIZE, hidden_lr=3e-4, rule=rule)
     wanted = {"embedding": embedding, "position": embedding, "hidden": 3e-4, "output": 3e-4, "vector": vector}
     assert rates(advice) == pytest.approx(wanted, rel=1e-7)
     stds = {role.role: role.init_std for role in advice.roles}
@@ -55,9 +66,9 @@ def test_the_papers_table_by_hand(rule, embedding, vector, embedding_std, output
 
 def test_interpolated_by_hand():
     # κ 1: √((1 + 2/π · 2047) / (1 + 4094/(π · 32064))) = √(1304.1606 / 1.0406425)
-    advice = recommend(**SIZE, hidden_lr=1.0, rule="interpolated")
+    advice = advised(**SIZE, hidden_lr=1.0, rule="interpolated")
     assert advice["embedding"].learning_rate == pytest.approx(35.4009, rel=1e-5)
-    assert recommend(**SIZE, hidden_lr=1.0, rule="interpolated", kappa=0.0)["embedding"].learning_rate < 1
+    assert advised(**SIZE, hidden_lr=1.0, rule="interpolated", kappa=0.0)["embedding"].learning_rate < 1
 
 
 @pytest.mark.parametrize(
@@ -70,10 +81,10 @@ def test_interpolated_by_hand():
     ],
 )
 def test_transfer_by_hand(rule, hidden, embedding, given):
-    advice = recommend(**SIZE, hidden_lr=3e-3, from_width=256, rule=rule)
+    advice = advised(**SIZE, hidden_lr=3e-3, from_width=256, rule=rule)
     assert advice["hidden"].learning_rate == pytest.approx(hidden, rel=1e-12)
     assert advice["embedding"].learning_rate == pytest.approx(embedding, rel=1e-7)
-    own = recommend(**SIZE, hidden_lr=3e-3, from_width=256, embedding_lr=0.01, rule=rule)
+    own = advised(**SIZE, hidden_lr=3e-3, from_width=256, embedding_lr=0.01, rule=rule)
     assert own["embedding"].learning_rate == own["position"].learning_rate == pytest.approx(given, rel=1e-7)
     assert own["embedding"].base_learning_rate == 0.01
     for role in ("hidden", "output", "vector"):  # the embedding's given rate affects only the embedding
@@ -82,8 +93,8 @@ def test_transfer_by_hand(rule, hidden, embedding, given):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_transfer_and_its_inverse_are_the_identity(rule):
-    there = recommend(width=768, vocab=50304, hidden_lr=3e-3, embedding_lr=0.02, rule=rule, from_width=96)
-    back = recommend(
+    there = advised(width=768, vocab=50304, hidden_lr=3e-3, embedding_lr=0.02, rule=rule, from_width=96)
+    back = advised(
         width=96,
         vocab=50304,
         hidden_lr=there["hidden"].learning_rate,
@@ -97,19 +108,19 @@ def test_a_transfer_and_its_inverse_are_the_identity(rule):
         assert there["hidden"].learning_rate != pytest.approx(3e-3)
     # Also through another vocabulary, and in two steps.
     far = {"vocab": 32064, "from_vocab": 1024, "rule": rule, "kappa": 0.3}
-    direct = recommend(width=512, from_width=64, hidden_lr=3e-3, **far)
-    half = recommend(width=128, vocab=4096, from_width=64, from_vocab=1024, hidden_lr=3e-3, rule=rule, kappa=0.3)
+    direct = advised(width=512, from_width=64, hidden_lr=3e-3, **far)
+    half = advised(width=128, vocab=4096, from_width=64, from_vocab=1024, hidden_lr=3e-3, rule=rule, kappa=0.3)
     given = {"hidden_lr": half["hidden"].learning_rate, "embedding_lr": half["embedding"].learning_rate}
-    in_two_steps = recommend(width=512, from_width=128, **given, **(far | {"from_vocab": 4096}))
+    in_two_steps = advised(width=512, from_width=128, **given, **(far | {"from_vocab": 4096}))
     assert rates(in_two_steps) == pytest.approx(rates(direct), rel=1e-13)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_transfer_to_the_same_width_changes_nothing(rule):
-    plain = recommend(**SIZE, hidden_lr=3e-4, rule=rule)
-    same = recommend(**SIZE, hidden_lr=3e-4, rule=rule, from_width=2048)
+    plain = advised(**SIZE, hidden_lr=3e-4, rule=rule)
+    same = advised(**SIZE, hidden_lr=3e-4, rule=rule, from_width=2048)
     assert rates(same) == rates(plain) and {role.multiplier for role in same.roles} == {1.0}
-    own = recommend(**SIZE, hidden_lr=3e-4, rule=rule, from_width=2048, embedding_lr=0.5)
+    own = advised(**SIZE, hidden_lr=3e-4, rule=rule, from_width=2048, embedding_lr=0.5)
     assert rates(own) == rates(plain) | {"embedding": 0.5, "position": 0.5}
 
 
@@ -123,8 +134,8 @@ def value(formula: str, d, m, d0, m0, kappa) -> float:
 @pytest.mark.parametrize("rule", PAPER_RULES)
 def test_formulas_equal_the_table(rule):
     for d, m, d0, m0, kappa in [(2048, 32064, 256, 1024, 0.3), (96, 256, 768, 50304, 1.0)]:
-        here = table(rule, width=d, vocab=m, kappa=kappa, normalize="hidden")
-        moved = table(rule, width=d, vocab=m, kappa=kappa, base_width=d0, base_vocab=m0)
+        here = table(rule, width=d, vocab=m, kappa=kappa)
+        moved = table(rule, width=d, vocab=m, kappa=kappa, base_width=d0, base_vocab=m0, ratios=1)
         assert tuple(PAPER_RULES[rule].formulas) == tuple(here) == ROLES
         for role, formula in PAPER_RULES[rule].formulas.items():
             of = lambda text: value(text, d, m, d0, m0, kappa)  # noqa: B023, E731
@@ -152,7 +163,7 @@ ASKED = [{"rule": rule} for rule in RULES] + [
 
 @pytest.mark.parametrize("asked", ASKED, ids=lambda a: " ".join(map(str, a.values())))
 def test_the_snippet_runs_and_has_the_rates(asked):
-    advice = recommend(width=64, vocab=512, hidden_lr=3e-3, **asked)
+    advice = advised(width=64, vocab=512, hidden_lr=3e-3, **asked)
     names = {}
     exec(advice.snippet, names)
     model = decoder(DecoderConfig(512, 64, layers=1, positions="learned", biases=True))
@@ -176,7 +187,7 @@ def test_the_snippet_runs_and_has_the_rates(asked):
 
 def test_the_text_quotes_the_committed_evidence():
     committed = json.loads((Path(__file__).parents[3] / "experiments/results/evidence.json").read_text())
-    advice = recommend(**SIZE, hidden_lr=3e-4)
+    advice = advised(**SIZE, hidden_lr=3e-4)
     assert advice.evidence == committed and committed
     text = str(advice)
     for name, result in committed.items():
@@ -206,21 +217,21 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
         (16, 4000): ({"width": 4.0, "vocab": 4.0}, "far outside"),
     }
     for (width, vocab), (beyond, words) in cases.items():
-        advice = recommend(width=width, vocab=vocab, hidden_lr=1e-3)
+        advice = advised(width=width, vocab=vocab, hidden_lr=1e-3)
         assert advice.beyond["r"] == beyond and words in str(advice)
         (line,) = [re.split(r"  +", x.strip()) for x in str(advice).splitlines() if x.strip().startswith("LVP *")]
         assert line[3:] == ["diverged", "diverged", "depth × 8"]
         assert "References at the edge of a grid: depth × 8." in str(advice)
     assert "smaller than the smallest" in str(advice)
-    deep = recommend(width=128, vocab=1000, depth=64, from_depth=16, hidden_lr=1e-3)
+    deep = advised(width=128, vocab=1000, depth=64, from_depth=16, hidden_lr=1e-3)
     assert deep.beyond["r"]["depth"] == 4.0 and "depth 64 is 4 times the largest measured" in str(deep)
     monkeypatch.setattr(lvp.parametrization.evidence, "transfer", dict)
-    assert "contains no committed results of transfer" in str(recommend(**SIZE, hidden_lr=1e-3))
+    assert "contains no committed results of transfer" in str(advised(**SIZE, hidden_lr=1e-3))
 
 
 def test_rows_times_the_root_of_the_width_have_a_smaller_rate():
     """The sweep is that of plain rows in the unit of the row as it enters."""
-    plain, times_root = (recommend(width=256, vocab=4096, hidden_lr=1e-3, token_rows=x) for x in ("plain", "sqrt"))
+    plain, times_root = (advised(width=256, vocab=4096, hidden_lr=1e-3, token_rows=x) for x in ("plain", "sqrt"))
     assert times_root["embedding"].learning_rate == plain["embedding"].learning_rate
     assert times_root.sweep == pytest.approx([rate / 16 for rate in plain.sweep])
     assert not plain.warnings and "for plain rows" in times_root.warnings[0] and "16 times" in times_root.warnings[0]
@@ -232,7 +243,7 @@ def test_json_equals_the_python_result(capsys):
     line += ["--from-width", 256, "--from-vocab", 8192, "--embedding-lr", 0.02]
     names = ("hidden_lr", "rule", "kappa", "from_width", "from_vocab", "embedding_lr")
     values = (3e-3, "interpolated", 0.2, 256, 8192, 0.02)
-    advice = recommend(**SIZE, **dict(zip(names, values, strict=True)))
+    advice = advised(**SIZE, **dict(zip(names, values, strict=True)))
     printed_advice = json.loads(printed(capsys, "recommend", *line, "--json"))
     assert printed_advice == json.loads(json.dumps(advice.as_dict()))
     assert printed_advice["roles"]["embedding"]["learning_rate"] == advice["embedding"].learning_rate
@@ -264,7 +275,7 @@ def test_a_transfer_over_all_axes(capsys):
 
 
 def test_the_alternative_of_unit_init_is_the_same_run_at_the_base():
-    advice = recommend(**SIZE, hidden_lr=3e-3, from_width=256, rule="mup")
+    advice = advised(**SIZE, hidden_lr=3e-3, from_width=256, rule="mup")
     other = {x.rule: x for x in advice.alternatives if x.axis == "width and vocab"}
     # Absorbed: rate · forward multiplier of u-μP at 2048 is μP's.
     assert other["umup"].hidden_lr * 2048**-0.5 == pytest.approx(other["mup"].hidden_lr)
@@ -272,19 +283,19 @@ def test_the_alternative_of_unit_init_is_the_same_run_at_the_base():
 
 
 def test_probable_mistakes_are_named():
-    assert recommend(**SIZE, hidden_lr=3e-4, from_width=256).warnings == ()
-    (swapped,) = recommend(width=32064, vocab=2048, hidden_lr=1e-6).warnings
+    assert advised(**SIZE, hidden_lr=3e-4, from_width=256).warnings == ()
+    (swapped,) = advised(width=32064, vocab=2048, hidden_lr=1e-6).warnings
     assert "width 32064 is larger than vocab 2048" in swapped
-    advice = recommend(**SIZE, hidden_lr=3)
+    advice = advised(**SIZE, hidden_lr=3)
     (large,) = advice.warnings
     assert "hidden rate 3 is 136 times the init std" in large and f"warning: {large[:40]}" in str(advice)
-    (base,) = recommend(**SIZE, hidden_lr=1e-4, from_width=1024, from_vocab=512).warnings
+    (base,) = advised(**SIZE, hidden_lr=1e-4, from_width=1024, from_vocab=512).warnings
     assert "from_width 1024" in base
-    assert recommend(**SIZE, hidden_lr=0.02, rule="nanochat", token_rows="normalized").warnings == ()  # Muon's rate
+    assert advised(**SIZE, hidden_lr=0.02, rule="nanochat", token_rows="normalized").warnings == ()  # Muon's rate
 
 
 def test_steps_and_decay_without_a_smaller_model():
-    advice = recommend(**SIZE, hidden_lr=1e-3, steps=1000, weight_decay=0.1)
+    advice = advised(**SIZE, hidden_lr=1e-3, steps=1000, weight_decay=0.1)
     assert advice.steps == 1000 and advice.base is None and not advice.alternatives
     assert advice["hidden"].decay_per_step == pytest.approx(1e-4)
     assert "1000 steps" in str(advice) and f"{(1 - 1e-4) ** 1000:.3g}" in str(advice)
@@ -296,12 +307,10 @@ def test_tables_on_the_command_line(capsys):
     assert tuple(tables) == RULES
     for rule, made in tables.items():
         rows = {row["role"]: row["lr_multiplier"] for row in made["rows"]}
-        assert rows == {row.role: row.lr_multiplier for row in table(rule, normalize="hidden", **SIZE).rows}
-    of_lvp = f"{table('lvp', normalize='hidden', **SIZE)}\n"
+        assert rows == {row.role: row.lr_multiplier for row in table(rule, **SIZE).rows}
+    of_lvp = f"{table('lvp', **SIZE)}\n"
     assert printed(capsys, "table", *size, "--rule", "lvp") == of_lvp
     assert printed(capsys, "table", "--width", "2048", "--vocab", "32.064k", "--rule", "LVP") == of_lvp
-    paper = printed(capsys, "table", *size, "--normalize", "paper", "--rule", "lvp")
-    assert paper == f"{table('lvp', **SIZE)}\n"
     side = printed(capsys, "table", *size)
     (line,) = re.findall(r"^embedding  1 +2048 .*$", side, flags=re.MULTILINE)
     assert line.split()[1:] == ["1", "2048", "45.2548", "35.4009", "2048", "1", "2048"]
@@ -321,18 +330,18 @@ def test_tables_on_the_command_line(capsys):
         ("recommend --width 64 --vocab 512 --hidden-lr nan", "hidden_lr"),
         ("recommend --width 64 --vocab 512 --hidden-lr fast", "--hidden-lr"),
         ("recommend --width 0 --vocab 512 --hidden-lr 1e-3", "width"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 0", "from_width"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-vocab 64", "needs from_width"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --embedding-lr 1", "give from_width"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 0", "--from-width"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-vocab 64", "needs --from-width"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --embedding-lr 1", "give base (--from-width)"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 32 --embedding-lr -1", "embedding_lr"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --kappa 2", "kappa"),
         ("recommend --vocab 512 --hidden-lr 1e-3 --rows sqrt", "--width"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --rows squared", "unknown token_rows 'squared'"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --depth 0 --from-depth 2", "depth must be a whole number"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --depth 4 --from-depth 0", "from_depth must be a whole"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --steps 0", "steps must be a whole number"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --depth 4", "depth 4 needs from_depth"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-batch 4", "from_batch 4 needs batch"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --depth 4 --from-depth 0", "--from-depth must be a whole"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --steps 0", "--steps must be a whole number"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --depth 4", "--depth 4 needs --from-depth"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-batch 4", "--from-batch 4 needs --batch"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokens 9 --steps 3", "pass only one"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --axis batch=sqrt", "needs a smaller model"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --axis colour=red", "unknown axis 'colour'"),
@@ -354,7 +363,6 @@ def test_tables_on_the_command_line(capsys):
         ("recommend --width 64 --vocab 512 --hiden-lr 1e-3", "--hidden-lr"),
         ("recomend --width 64", "did you mean recommend?"),
         ("table --width 64 --vocab 512 --rule intrepolated", "did you mean interpolated?"),
-        ("table --width 64 --vocab 512 --normalize output", "normalize"),
         ("table --width 64", "--vocab"),
     ],
 )
@@ -370,21 +378,21 @@ def test_bad_input_gives_a_one_line_error(capsys, line, message):
 def test_invalid_counts_and_kappa_are_refused():
     for bad in ({"kappa": 0.1, "counts": [3, 1]}, {"counts": [1.5, 2.0]}, {"counts": [0, 0]}, {"counts": [1] * 600}):
         with pytest.raises(InputError):
-            recommend(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", **bad)
+            advised(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", **bad)
     with pytest.raises(InputError, match="role"):
-        recommend(**SIZE, hidden_lr=1e-3)["bias"]
+        advised(**SIZE, hidden_lr=1e-3)["bias"]
 
 
 def test_a_function_as_a_rule_gives_a_one_line_error():
     with pytest.raises(InputError, match="rule must be a name, got <function"):
-        recommend(**SIZE, hidden_lr=1e-3, rule=lambda width, vocab: {})
+        advised(**SIZE, hidden_lr=1e-3, rule=lambda width, vocab: {})
 
 
 def test_counts_give_the_kappa_of_their_frequencies():
     counts = np.random.default_rng(0).permutation((1e6 / np.arange(1, 401) ** 1.1).astype(int))
     alpha = np.append(counts, [0] * 112) / counts.sum()
-    advice = recommend(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", counts=counts)
-    wanted = table("interpolated", width=64, vocab=512, frequencies=alpha, normalize="hidden")
+    advice = advised(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", counts=counts)
+    wanted = table("interpolated", width=64, vocab=512, frequencies=alpha)
     assert advice.kappa == pytest.approx(wanted.kappa, rel=1e-12)
     assert advice["embedding"].multiplier == pytest.approx(wanted["embedding"].lr_multiplier, rel=1e-12)
     tokens, kappa = advice.tokens, np.sort(parametrization.attenuation(alpha))[::-1]
@@ -392,9 +400,9 @@ def test_counts_give_the_kappa_of_their_frequencies():
     assert tokens.kappa_top == pytest.approx(kappa[0]) and tokens.kappa_top > tokens.kappa > tokens.kappa_median
     assert "never seen" in str(advice) and "κ = 1" in str(advice)
     # The other rules do not depend on the counts. A few tokens are enough.
-    with_counts = recommend(width=64, vocab=512, hidden_lr=1e-3, counts=counts)
-    assert rates(with_counts) == rates(recommend(width=64, vocab=512, hidden_lr=1e-3))
-    assert recommend(width=64, vocab=512, hidden_lr=1e-3, counts=[5, 3]).tokens.tokens == 8
+    with_counts = advised(width=64, vocab=512, hidden_lr=1e-3, counts=counts)
+    assert rates(with_counts) == rates(advised(width=64, vocab=512, hidden_lr=1e-3))
+    assert advised(width=64, vocab=512, hidden_lr=1e-3, counts=[5, 3]).tokens.tokens == 8
     json.dumps(advice.as_dict(), allow_nan=False)
 
 

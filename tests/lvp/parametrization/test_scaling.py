@@ -155,9 +155,9 @@ def test_a_role_of_its_own_moves_with_the_batch():
 
 
 def test_tuned_settings_are_taken_along():
-    made = scale(BASE, TARGET, "lvp", embedding_ratio=3.0, init_std={"embedding": 0.02}, axes=NONE)
+    made = scale(BASE, TARGET, "lvp", ratios={"embedding": 3.0}, init_std={"embedding": 0.02}, axes=NONE)
     assert made["embedding"].lr_multiplier == pytest.approx(3.0 / math.sqrt(8))
-    assert made["position"].lr_multiplier == made["embedding"].lr_multiplier
+    assert made["position"].lr_multiplier == scale(BASE, TARGET, "lvp", axes=NONE)["position"].lr_multiplier
     assert made["embedding"].init_std == pytest.approx(0.02 / math.sqrt(8))
     assert made["hidden"].init_std == 512**-0.5 and made.table["hidden"].lr_multiplier == pytest.approx(1 / 8)
     assert made.table["embedding"].init_std == made["embedding"].init_std
@@ -178,7 +178,7 @@ def test_tuned_settings_are_taken_along():
             "horizon rule 'marin' needs base.tokens",
         ),
         ({"rule": "lpv"}, "did you mean lvp?"),
-        ({"embedding_ratio": 0.0}, "embedding_ratio must be a finite number above zero, got 0.0"),
+        ({"ratios": {"embedding": 0.0}}, "ratio of embedding must be a finite number above zero, got 0.0"),
         ({"init_std": {"vector": 1.0}}, "role of init_std 'vector'"),
         ({"init_std": {"hidden": -1}}, "init_std of hidden"),
         ({"axes": {"epsilon": "completed"}}, "epsilon rule 'completed' assumes a head"),

@@ -211,7 +211,7 @@ def test_exponents_equal_the_slopes_of_the_forms_at_the_papers_sizes(rule):
     widths = np.array([256, 512, 1024, 2048, 4096])
     measured = {"embedding": [], "projection": []}
     for d in widths.tolist():
-        rows, alpha = table(rule, width=d, vocab=8 * d), zipf(8 * d)
+        rows, alpha = table(rule, width=d, vocab=8 * d, base_width=1), zipf(8 * d)
         embedding, output = rows["embedding"], rows["output"]
         measured["embedding"].append(theory.embedding_component(d, 8 * d, embedding.lr_multiplier, output.init_std))
         projection = theory.projection_component(d, output.lr_multiplier, embedding.init_std, alpha, exact=True)

@@ -16,7 +16,7 @@ from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, Train
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
-WIDTH, VOCAB, RATE = 16, 40, 0.3
+WIDTH, VOCAB, RATE = 16, 40, 0.3 / 16
 LVP = table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqrt")
 
 
@@ -47,7 +47,7 @@ def test_the_program_equals_the_documented_chain(optimizer, factory, decay, data
     by_hand = [step.loss for step in plain_training.steps(cell, lane, data, chain)]
     np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
     # Control: one rate for all roles gives another training.
-    one_rate = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE / WIDTH, **options)
+    one_rate = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE, **options)
     assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, one_rate)], rtol=1e-3)
 
 
@@ -55,10 +55,10 @@ def test_a_lane_has_the_tables_numbers_and_its_deviations():
     lane = Lane.under(LVP, RATE, seed=3, rates={"embedding": 0.7}, stds={"output": 0.9})
     assert lane.learning_rates == {
         "embedding": 0.7,
-        "position": RATE / 4,
-        "hidden": RATE / 16,
-        "output": RATE / 16,
-        "vector": RATE / 16,
+        "position": RATE * 4,
+        "hidden": RATE,
+        "output": RATE,
+        "vector": RATE,
     }
     assert lane.init_std == {"embedding": 0.25, "position": 0.25, "hidden": 0.25, "output": 0.9, "vector": 0.0}
     with pytest.raises(InputError, match="'head'"):
