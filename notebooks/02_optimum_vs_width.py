@@ -72,7 +72,7 @@ from IPython.display import display
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
-planned = sum(len(cell.lanes) for cell in experiment.cells(config))
+planned = sum(len(cell.runs) for cell in experiment.cells(config))
 picture = display("no run has finished yet", display_id=True)
 
 

@@ -129,8 +129,8 @@ for claim in tiny.claims:
 import experiments
 
 experiment, config = experiments.load("pretrain_1b"), experiments.configured("pretrain_1b", "paper")
-lanes = sum(len(cell.lanes) for cell in experiment.cells(config))
-print(f"{lanes} runs of {config.steps * config.batch * config.context / 1e9:.0f} B tokens each")
+runs = sum(len(cell.runs) for cell in experiment.cells(config))
+print(f"{runs} runs of {config.steps * config.batch * config.context / 1e9:.0f} B tokens each")
 
 # %% [markdown]
 # A sweep trains each run on one machine. `python -m lvp train` trains one run on a whole slice. Start it on every host,

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 try:
     import experiments
     from lvp.cli.main import add_tokenize, tokenize
-    from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
+    from lvp.cli.parser import CORPORA, Parser, Refused, add_command, key_value, run_command
     from lvp.errors import InputError
     from lvp.files import write_whole
     from sweeps import commands, driver
@@ -66,7 +66,7 @@ def _options(arguments):
 
 
 def _run(arguments):
-    config = dict(setting(s) for s in arguments.set)
+    config = dict(key_value(s) for s in arguments.set)
     if arguments.corpus:
         config["corpus"] = arguments.corpus
     driver.start(

@@ -278,7 +278,7 @@ def status(results: Sequence[Result], accelerators: Sequence[Mapping[str, Any]])
     return (
         f"- **Hardware:** two CPU cores; {others} ([accelerators](docs/accelerators.md)). [Clusters](docs/clusters.md) "
         "are experimental.\n"
-        f"- **Measured:** {len(names)} of {len(experiments.NAMES)} experiments, {len(rows):,} lanes, "
+        f"- **Measured:** {len(names)} of {len(experiments.NAMES)} experiments, {len(rows):,} runs, "
         f"{training_minutes(rows) / 60:.1f} hours of training on one core. Sizes of the Transformers: {_sizes(rows)}.\n"
         f"- **Claims:** {', '.join(f'{number} {verdict}' for verdict, number in _verdicts(results).items())}. "
         "See [the claims and the results](docs/claims.md).\n"
@@ -316,7 +316,7 @@ def _claims(results: Sequence[Result]) -> list[str]:
         earlier = sum(row["sweep"] != each.sweep["sweep"] for row in each.rows)
         reused = f" (earlier sweeps trained {earlier} of them)" if earlier else ""
         origin = (
-            f"{len(each.rows)} lanes{reused}, {training_minutes(each.rows):.1f} minutes of training on one core or "
+            f"{len(each.rows)} runs{reused}, {training_minutes(each.rows):.1f} minutes of training on one core or "
             f"accelerator ({each.devices}). Commit {each.commit}."
         )
         parts.append(f"## {each.name}\n\n{origin}\n\n```\n{each.summary}\n```\n")

@@ -16,7 +16,7 @@ from typing import Any
 
 import experiments
 from experiments.common import user_experiments
-from experiments.common.experiment import CellLanes, Experiment
+from experiments.common.experiment import CellRuns, Experiment
 from lvp.errors import InputError, unknown
 from lvp.files import cache_dir
 from lvp.files.buckets import is_address, split
@@ -27,7 +27,7 @@ from sweeps import fingerprint, forecast, trackers
 from sweeps.executors import Executor, Inline, Local
 from sweeps.progress import News
 from sweeps.store import Store
-from sweeps.sweep import Setting, Sweep, check_data, described, prepared, settings, with_follow_ups
+from sweeps.sweep import PlannedSetting, Sweep, check_data, described, plan, prepared, with_follow_ups
 from sweeps.work import Job, Pack
 
 EXECUTORS = ("ray", "local", "inline")
@@ -251,7 +251,7 @@ def _checked(experiment: str | Path, preset: str, config: Mapping[str, Any]):
     cells = loaded.cells(resolved)
     user_experiments.check_cells(cells)
     for each in cells:
-        task_for(each.cell).check_lanes(each.lanes)
+        task_for(each.cell).check_runs(each.runs)
     return loaded, resolved, source
 
 
@@ -274,7 +274,7 @@ def _printer(quiet: bool) -> Callable[..., None]:
     return (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
 
 
-def _check_corpus(cells: Sequence[CellLanes]) -> None:
+def _check_corpus(cells: Sequence[CellRuns]) -> None:
     """Raises the InputError of a corpus in files or in a bucket that is missing or empty."""
     # The first cell of each corpus, as `prepared` would meet it.
     for cell in {c.cell.data.corpus: c.cell for c in reversed(cells) if c.cell.data is not None}.values():
@@ -284,7 +284,7 @@ def _check_corpus(cells: Sequence[CellLanes]) -> None:
 def _forecast(
     loaded: Experiment,
     config: Any,
-    cells: Sequence[CellLanes],
+    cells: Sequence[CellRuns],
     preset: str,
     options: Options,
     budget: str | None,
@@ -296,9 +296,9 @@ def _forecast(
     lines, most = [forecast.table(cells)], cells if loaded.limit is None else loaded.limit(config)
     if earlier:
         cells = most = _without_records(cells, earlier)
-        lines.append(f"{sum(len(each.lanes) for each in cells)} of these runs have no record in --reuse")
+        lines.append(f"{sum(len(each.runs) for each in cells)} of these runs have no record in --reuse")
     elif loaded.follow_up is not None:
-        runs = "more" if loaded.limit is None else f"at most {sum(len(each.lanes) for each in most)}"
+        runs = "more" if loaded.limit is None else f"at most {sum(len(each.runs) for each in most)}"
         lines.append(f"{runs} runs with those that depend on results")
     time_ = forecast.expected(most, workers, accelerator)
     on = f"{workers} worker{'s' * (workers > 1)}"
@@ -311,11 +311,11 @@ def _forecast(
     return lines
 
 
-def _without_records(cells: Sequence[CellLanes], earlier: Sequence[Mapping[str, Any]]) -> list[CellLanes]:
+def _without_records(cells: Sequence[CellRuns], earlier: Sequence[Mapping[str, Any]]) -> list[CellRuns]:
     """The cells with the runs that have no record. Prepares the data, whose fingerprints are part of a run's name."""
     known, left = {row["hash"] for row in earlier}, []
-    for each, setting in zip(cells, settings(cells, prepared(cells)), strict=True):
-        left.append(each._replace(lanes=[run for name, run in setting.runs.items() if name not in known]))
+    for each, planned in zip(cells, plan(cells, prepared(cells)), strict=True):
+        left.append(each._replace(runs=[run for name, run in planned.runs.items() if name not in known]))
     return left
 
 
@@ -380,12 +380,12 @@ class _Session:
         file = ["--experiment", self.source.path] if self.source is not None else []
         return self.options.words() + file
 
-    def _settings(self) -> list[Setting]:
+    def _settings(self) -> list[PlannedSetting]:
         return with_follow_ups(self.experiment, self.config, self.datasets, self.store)
 
-    def _missing(self, found: Sequence[Setting]) -> set[str]:
+    def _missing(self, found: Sequence[PlannedSetting]) -> set[str]:
         """The runs without a record."""
-        return {run for setting in found for run in setting.runs} - self.store.recorded()
+        return {run for planned in found for run in planned.runs} - self.store.recorded()
 
     def _check_labels(self) -> None:
         """Raises InputError if the experiment has a setting that the sweep lacks."""
@@ -415,8 +415,8 @@ class _Session:
         cells = self.experiment.cells(self.config)
         packing = self._packing(executor, cells)
         fixed = [
-            {"label": s.label, "steps": s.cell.steps, "flops": float(s.cell.flops_per_lane), "runs": list(s.runs)}
-            for s in settings(cells, self.datasets)
+            {"label": s.label, "steps": s.cell.steps, "flops": float(s.cell.flops_per_run), "runs": list(s.runs)}
+            for s in plan(cells, self.datasets)
         ]
         self.sweep = replace(self.sweep, packing=packing, settings=fixed)
         try:
@@ -427,7 +427,7 @@ class _Session:
         except OSError as error:
             raise InputError(f"--out {self.store} cannot be written: {error.strerror}; name another place") from None
 
-    def _packing(self, executor: Executor, cells: Sequence[CellLanes]) -> dict[str, Any]:
+    def _packing(self, executor: Executor, cells: Sequence[CellRuns]) -> dict[str, Any]:
         """The packing by the options. Raises InputError if a mesh does not fit the devices or the cells."""
         machines, sizes = executor.machines(), None
         if self.options.mesh is not None:
@@ -481,7 +481,7 @@ class _Session:
             commits = ", ".join(sorted({str(row["provenance"]["commit"]) for row in taken}))
             self.say(f"{len(taken)} runs have a record of another sweep (commit {commits})")
 
-    def _execute(self, executor: Executor, found: Sequence[Setting], missing: set[str]) -> dict[str, str]:
+    def _execute(self, executor: Executor, found: Sequence[PlannedSetting], missing: set[str]) -> dict[str, str]:
         packing = self.sweep.packing
         cpu, mesh = packing["platform"] == "cpu", packing.get("mesh")
         chosen = self.options.keep_weights
@@ -527,7 +527,7 @@ def missing(store: Store, sweep: Sweep) -> set[str]:
     loaded = experiments.load(sweep.experiment)
     config = experiments.restored(loaded, sweep.tier, sweep.config)
     datasets = {each.label: described(each.cell, sweep.datasets.get(each.label)) for each in loaded.cells(config)}
-    runs = {run for setting in with_follow_ups(loaded, config, datasets, store) for run in setting.runs}
+    runs = {run for planned in with_follow_ups(loaded, config, datasets, store) for run in planned.runs}
     return runs - store.recorded()
 
 
@@ -548,7 +548,7 @@ def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: C
     return records.table(rows)
 
 
-def packs_of(found: Sequence[Setting], sizes: Mapping[str, int], workers: int, missing: set[str]) -> list[Pack]:
+def packs_of(found: Sequence[PlannedSetting], sizes: Mapping[str, int], workers: int, missing: set[str]) -> list[Pack]:
     """The packs with a missing run.
 
     The runs of a pack stay together, finished ones among them: bits depend on the pack. The most expensive settings
@@ -556,10 +556,10 @@ def packs_of(found: Sequence[Setting], sizes: Mapping[str, int], workers: int, m
     program at the same time.
     """
     queues = []
-    for setting in sorted(found, key=lambda s: -s.cell.flops_per_lane):
-        runs, size = list(setting.runs.items()), sizes[setting.label]
+    for planned in sorted(found, key=lambda s: -s.cell.flops_per_run):
+        runs, size = list(planned.runs.items()), sizes[planned.label]
         groups = (dict(runs[i : i + size]) for i in range(0, len(runs), size))
-        queues.append([Pack(setting.label, group, size) for group in groups if not missing.isdisjoint(group)])
+        queues.append([Pack(planned.label, group, size) for group in groups if not missing.isdisjoint(group)])
     packs: list[Pack] = []
     for start in range(0, len(queues), workers):
         turn = queues[start : start + workers]

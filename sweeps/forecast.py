@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.common.experiment import Calculation, CellLanes
+from experiments.common.experiment import Calculation, CellRuns
 from lvp.errors import InputError
 from lvp.training import task_for
 
@@ -30,12 +30,12 @@ class Forecast(NamedTuple):
     basis: str
 
 
-def expected(cells: Sequence[CellLanes], workers: int, accelerator: bool) -> Forecast:
+def expected(cells: Sequence[CellRuns], workers: int, accelerator: bool) -> Forecast:
     """The expected duration of the cells' runs on some workers. The speed of a CPU is measured by a matrix product."""
     speed = ACCELERATOR_FLOPS if accelerator else matrix_product_flops() / workers
     share = (lambda cell: 1.0) if accelerator else training_share
-    seconds = sum(len(each.lanes) * each.cell.flops_per_lane / (speed * share(each.cell)) for each in cells) / workers
-    compiled = sum(not isinstance(each.cell, Calculation) and bool(each.lanes) for each in cells)
+    seconds = sum(len(each.runs) * each.cell.flops_per_run / (speed * share(each.cell)) for each in cells) / workers
+    compiled = sum(not isinstance(each.cell, Calculation) and bool(each.runs) for each in cells)
     origin = "assumed for an accelerator" if accelerator else "of a matrix product"
     return Forecast(START + COMPILE * compiled + seconds, f"{si(speed)}FLOP/s per worker, {origin}")
 
@@ -57,21 +57,21 @@ def matrix_product_flops() -> float:
     return 2 * 1024**3 / best
 
 
-def table(cells: Sequence[CellLanes]) -> str:
+def table(cells: Sequence[CellRuns]) -> str:
     """Runs, parameters, tokens and FLOPs of each setting, and their sums."""
     column = max([16, *(len(each.label) for each in cells)])
     lines = [f"{'setting':<{column}} {'runs':>6} {'params':>9} {'tokens':>9} {'FLOPs':>9}"]
     runs, tokens, flops = 0, 0.0, 0.0
     for each in cells:
-        n, cell = len(each.lanes), each.cell
-        numbers = f"{si(cell.num_params):>9} {si(n * cell.tokens_per_lane):>9} {si(n * cell.flops_per_lane):>9}"
+        n, cell = len(each.runs), each.cell
+        numbers = f"{si(cell.num_params):>9} {si(n * cell.tokens_per_run):>9} {si(n * cell.flops_per_run):>9}"
         lines.append(f"{each.label:<{column}} {n:>6} {numbers}")
-        runs, tokens, flops = runs + n, tokens + n * cell.tokens_per_lane, flops + n * cell.flops_per_lane
+        runs, tokens, flops = runs + n, tokens + n * cell.tokens_per_run, flops + n * cell.flops_per_run
     return "\n".join([*lines, f"{'all':<{column}} {runs:>6} {'':>9} {si(tokens):>9} {si(flops):>9}"])
 
 
 def packing(
-    cells: Sequence[CellLanes],
+    cells: Sequence[CellRuns],
     machines: Any,
     *,
     pack: int | None,
@@ -91,7 +91,7 @@ def packing(
     """
     cpu, label = machines.platform == "cpu", {each.label: each for each in cells}
     sizes = {name: _pack(each, pack, cpu or mesh is not None) for name, each in label.items()}
-    packs = sum(math.ceil(len(each.lanes) / sizes[name]) for name, each in label.items())
+    packs = sum(math.ceil(len(each.runs) / sizes[name]) for name, each in label.items())
     if threads is None:
         threads = max(1, min(machines.units) // max(1, packs)) if cpu and mesh is None else 1
     units = [1] * len(machines.units) if mesh is not None else [n // threads if cpu else n for n in machines.units]
@@ -104,14 +104,14 @@ def packing(
     }
 
 
-def _pack(each: CellLanes, pack: int | None, single: bool) -> int:
+def _pack(each: CellRuns, pack: int | None, single: bool) -> int:
     """The runs of a program of a setting."""
     task = task_for(each.cell)
     if not (task.trained and task.shares_data):
         return 1
     if pack is not None or single:
         return pack or 1
-    fits = max(1, min(MOST, PARAMETERS // max(1, each.cell.num_params), len(each.lanes)))
+    fits = max(1, min(MOST, PARAMETERS // max(1, each.cell.num_params), len(each.runs)))
     return 1 << (fits.bit_length() - 1)
 
 

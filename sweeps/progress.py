@@ -12,7 +12,7 @@ from lvp.training import records
 from sweeps.executors import Progress
 from sweeps.forecast import duration
 from sweeps.store import Store
-from sweeps.sweep import Setting, Sweep
+from sweeps.sweep import PlannedSetting, Sweep
 
 
 class News:
@@ -30,17 +30,17 @@ class News:
     def __init__(
         self,
         store: Store,
-        settings: Sequence[Setting],
+        plan: Sequence[PlannedSetting],
         missing: set[str],
         quiet: bool,
         watch: Callable[[Any], None] | None,
     ):
         self.store, self.missing, self.quiet, self.watch = store, missing, quiet, watch
-        self.setting = {setting.label: setting for setting in settings}
-        self.total = sum(len(s.runs) * s.cell.flops_per_lane for s in settings)
-        self.runs = sum(len(s.runs) for s in settings)
+        self.setting = {planned.label: planned for planned in plan}
+        self.total = sum(len(s.runs) * s.cell.flops_per_run for s in plan)
+        self.runs = sum(len(s.runs) for s in plan)
         self.finished = self.runs - len(missing)
-        self.flops = self.total - sum(self._flops(s.label, [r for r in s.runs if r in missing]) for s in settings)
+        self.flops = self.total - sum(self._flops(s.label, [r for r in s.runs if r in missing]) for s in plan)
         self.before = self.flops  # at the start of this session
         self.steps: dict[int, tuple[str, int, int]] = {}  # running pack → label, runs, step
         self.failures: dict[str, str] = {}
@@ -50,7 +50,7 @@ class News:
         self.grown, self.lock = False, threading.Lock()
 
     def _flops(self, label: str, runs: Sequence[str]) -> float:
-        return len(runs) * self.setting[label].cell.flops_per_lane
+        return len(runs) * self.setting[label].cell.flops_per_run
 
     def report(self, progress: Progress) -> None:
         """Takes a pack's progress. Raises nothing: an exception would end a thread, or Tune."""
@@ -99,7 +99,7 @@ class News:
         """Runs with a record, running packs, the time left and failed runs."""
         cells = {label: self.setting[label].cell for label, _, _ in self.steps.values()}
         running = sum(
-            n * cells[label].flops_per_lane * step / cells[label].steps for label, n, step in self.steps.values()
+            n * cells[label].flops_per_run * step / cells[label].steps for label, n, step in self.steps.values()
         )
         done = self.flops + running
         parts = [
@@ -128,19 +128,19 @@ def status(store: Store, sweep: Sweep) -> str:
     outcomes = {row["hash"]: row["outcome"]["status"] for row in rows}
     failures, recorded = store.failures(), store.recorded()
     saved = set(store.objects.names("checkpoints")) - recorded
-    planned = {run for setting in sweep.settings for run in setting["runs"]}
+    planned = {run for each in sweep.settings for run in each["runs"]}
     head = f"{sweep.experiment}, preset {sweep.tier}, hash {sweep.hash}"
     lines = [f"{head}: {len(planned & recorded)} of {len(planned)} runs have a record"]
     if further := len(recorded - planned):
         lines.append(f"{further} further runs, which depend on results, have a record")
-    column = max([16, *(len(setting["label"]) for setting in sweep.settings)])
+    column = max([16, *(len(each["label"]) for each in sweep.settings)])
     lines.append(f"{'setting':<{column}} {'runs':>6} {'finished':>9} {'diverged':>9} {'failed':>7} {'begun':>7}")
-    for setting in sweep.settings:
-        runs = setting["runs"]
+    for each in sweep.settings:
+        runs = each["runs"]
         counts = Counter(outcomes.get(run) for run in runs)
         failed, begun = sum(run in failures for run in runs), sum(run in saved for run in runs)
         numbers = f"{len(runs):>6} {counts['finished']:>9} {counts['diverged']:>9} {failed:>7} {begun:>7}"
-        lines.append(f"{setting['label']:<{column}} {numbers}")
+        lines.append(f"{each['label']:<{column}} {numbers}")
     lines += [f"failed: {n} run{'s' * (n > 1)}: {reason}" for reason, n in Counter(failures.values()).items()]
     if unread := len(recorded - outcomes.keys()):
         lines.append(f"{unread} damaged records; `resume` trains their runs again")

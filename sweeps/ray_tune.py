@@ -23,14 +23,14 @@ from ray import tune
 
 import experiments
 import lvp
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp import roles, training
 from lvp.errors import InputError, unknown
 from lvp.files import checkpoints
 from lvp.parallel.hardware import cores
 from lvp.training import records, task_for
 from sweeps.executors import DEATHS, ROOT, Machines, Progress, debugging
-from sweeps.sweep import prepared, settings
+from sweeps.sweep import plan, prepared
 from sweeps.work import Job, Pack, Worker, described, is_full
 
 SLICE = 2.0  # seconds between two results of a trial
@@ -268,16 +268,16 @@ def _sigterm_as_sigint() -> Iterator[None]:
 class Training(tune.Trainable):
     """Trains one run of the setting `chosen` (see `trainable`)."""
 
-    chosen: CellLanes
+    chosen: CellRuns
 
     def setup(self, config: dict) -> None:
-        (self.of_sweep,) = settings([self.chosen], prepared([self.chosen]))
+        (self.of_sweep,) = plan([self.chosen], prepared([self.chosen]))
         self.task = task_for(self.of_sweep.cell)
         self.program, self.feed = self.task.program(), self.task.load(self.of_sweep.dataset)
         self.reset_config(config)
 
     def reset_config(self, new_config: dict) -> bool:
-        self.run = with_hyperparameters(self.chosen.lanes[0], new_config)
+        self.run = with_hyperparameters(self.chosen.runs[0], new_config)
         self._begin(0, None)
         return True
 
@@ -299,7 +299,7 @@ class Training(tune.Trainable):
         checkpoints.save_step(Path(checkpoint_dir), self.at, training.unstack(self.state, 0, 1), self._hash())
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        latest = checkpoints.latest(Path(checkpoint), self.program.lane_shapes(), self._hash())
+        latest = checkpoints.latest(Path(checkpoint), self.program.run_shapes(), self._hash())
         if latest is not None:
             self._begin(*latest[:2])
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from experiments.common.experiment import Calculation, CellLanes, Experiment
+from experiments.common.experiment import Calculation, CellRuns, Experiment
 from lvp import mesh_axes
 from lvp.errors import InputError
 from lvp.files import cache_dir
@@ -28,11 +28,11 @@ _SHAPE: Shape = {
     "environment": fingerprint.SHAPE,
     "settings": [{"label": str, "steps": int, "flops": float, "runs": [str]}],
 }
-Run = Any  # a lane of the cell's kind, or a mapping: what differs between the runs of a setting
+Run = Any  # a run of the cell's kind, or a mapping: what differs between the runs of a setting
 
 
 @dataclass(frozen=True)
-class Setting:
+class PlannedSetting:
     """What the runs of one compiled program share, with its data and its runs."""
 
     label: str
@@ -62,7 +62,7 @@ class Setting:
 
     def restored(self, run: Mapping[str, Any]) -> Run:
         """A run from its JSON."""
-        return run if isinstance(self.cell, Calculation) else type(self.cell.example_lane())(**run)
+        return run if isinstance(self.cell, Calculation) else type(self.cell.example_run())(**run)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Sweep:
     @property
     def planned(self) -> int:
         """The number of runs that do not depend on results."""
-        return sum(len(setting["runs"]) for setting in self.settings)
+        return sum(len(each["runs"]) for each in self.settings)
 
     def tracker(self, name: str, store: Store) -> trackers.Tracker:
         """A tracking tool's runs of this sweep: in the sweep's directory, or in the cache for a sweep in a bucket."""
@@ -170,12 +170,12 @@ def identity(experiment: str, config: Mapping, datasets: Mapping, source: str | 
     return records.config_hash({"experiment": experiment, "config": config, "data": data} | file)
 
 
-def prepared(cells: Sequence[CellLanes]) -> dict[str, Any]:
+def prepared(cells: Sequence[CellRuns]) -> dict[str, Any]:
     """Label → dataset, prepared and verified on this machine."""
     return {each.label: task_for(each.cell).prepare(cache_dir() / "data") for each in cells}
 
 
-def settings(cells: Sequence[CellLanes], datasets: Mapping[str, Any]) -> list[Setting]:
+def plan(cells: Sequence[CellRuns], datasets: Mapping[str, Any]) -> list[PlannedSetting]:
     """The settings of an experiment's cells, with their runs.
 
     Args:
@@ -187,25 +187,27 @@ def settings(cells: Sequence[CellLanes], datasets: Mapping[str, Any]) -> list[Se
         if epochs is not None and task.trained:
             trained: Any = cell
             cell = replace(trained, steps=max(1, round(task.steps(datasets[label], epochs))))
-        found.append(Setting(label, cell, datasets[label], {}).with_runs(runs))
+        found.append(PlannedSetting(label, cell, datasets[label], {}).with_runs(runs))
     return found
 
 
-def with_follow_ups(experiment: Experiment, config: Any, datasets: Mapping[str, Any], store: Store) -> list[Setting]:
+def with_follow_ups(
+    experiment: Experiment, config: Any, datasets: Mapping[str, Any], store: Store
+) -> list[PlannedSetting]:
     """The settings with the runs that depend on results, as far as these results have records."""
     cells = experiment.cells(config)
-    found = settings(cells, datasets)
+    found = plan(cells, datasets)
     if experiment.follow_up is None:
         return found
     rows: dict[str, dict] = {}
-    most = experiment.most_lanes(config)
-    while (runs := {run for setting in found for run in setting.runs}) > rows.keys() and len(runs) < most:
+    most = experiment.most_runs(config)
+    while (runs := {run for planned in found for run in planned.runs}) > rows.keys() and len(runs) < most:
         rows |= {row["hash"]: row for row in store.read_records(runs - rows.keys())}
         if len(rows) < len(runs):
             break
         more = experiment.follow_up(records.table([rows[run] for run in sorted(rows)]), config)
-        cells = [each._replace(lanes=[*each.lanes, *more.get(each.label, ())]) for each in cells]
-        found = settings(cells, datasets)
+        cells = [each._replace(runs=[*each.runs, *more.get(each.label, ())]) for each in cells]
+        found = plan(cells, datasets)
         if experiment.limit is None:
             break
     return found

@@ -31,7 +31,7 @@ from lvp.training import records, task_for
 from lvp.training.outcome import Outcome
 from sweeps import fingerprint, trackers
 from sweeps.store import Store
-from sweeps.sweep import Run, Setting, Sweep, check_data, prepared, settings
+from sweeps.sweep import PlannedSetting, Run, Sweep, check_data, plan, prepared
 
 log = logging.getLogger(__name__)
 RESERVED = "status"  # key of an outcome that the engine sets
@@ -80,7 +80,7 @@ class Worker:
     job: Job
     stopping: bool = False  # set it to make `train` save and end after its present chunk
     _programs: dict[tuple[str, int], tuple[Any, dict]] = field(default_factory=dict)  # program and fingerprint
-    _settings: dict[str, Setting] = field(default_factory=dict)  # by label, without runs
+    _settings: dict[str, PlannedSetting] = field(default_factory=dict)  # by label, without runs
     _feeds: dict[str, Any] = field(default_factory=dict)  # hash of a setting → its data by run
 
     def __post_init__(self) -> None:
@@ -117,67 +117,67 @@ class Worker:
         """
         if all(self.store.record(run) for run in pack.runs):  # by name: the listing of a bucket may be stale
             return
-        setting = self._setting(pack)
-        if not task_for(setting.cell).trained:
+        planned = self._setting(pack)
+        if not task_for(planned.cell).trained:
             for run in pack.runs:
-                self._calculate(setting, run)
+                self._calculate(planned, run)
                 yield 1
             return
-        yield from self._train(setting, pack)
+        yield from self._train(planned, pack)
 
-    def _setting(self, pack: Pack) -> Setting:
+    def _setting(self, pack: Pack) -> PlannedSetting:
         """The setting of a pack, with data of this machine and the pack's runs."""
         if pack.label not in self._settings:
-            cells = [each._replace(lanes=[]) for each in self.experiment.cells(self.config) if each.label == pack.label]
-            (self._settings[pack.label],) = settings(cells, prepared(cells))
-        setting = self._settings[pack.label]
-        check_data(self.sweep, pack.label, setting.cell, setting.dataset, self.store)
-        runs = [setting.restored(run) if isinstance(run, Mapping) else run for run in pack.runs.values()]
-        setting = setting.with_runs(runs)
-        if list(setting.runs) != list(pack.runs):
+            cells = [each._replace(runs=[]) for each in self.experiment.cells(self.config) if each.label == pack.label]
+            (self._settings[pack.label],) = plan(cells, prepared(cells))
+        planned = self._settings[pack.label]
+        check_data(self.sweep, pack.label, planned.cell, planned.dataset, self.store)
+        runs = [planned.restored(run) if isinstance(run, Mapping) else run for run in pack.runs.values()]
+        planned = planned.with_runs(runs)
+        if list(planned.runs) != list(pack.runs):
             raise InputError(
                 f"{pack.label}: the experiment's code on {socket.gethostname()} gives other runs; use the same code"
             )
-        return setting
+        return planned
 
-    def _calculate(self, setting: Setting, run: str) -> None:
+    def _calculate(self, planned: PlannedSetting, run: str) -> None:
         """Computes a run without training, and creates its record."""
         if self.store.record(run):
             return
         now, started = fingerprint.of_program("", jax.devices()[0], 1, self.job.threads), time.perf_counter()
-        self._agree(setting, 1, now)
-        cell: Any = setting.cell  # a calculation
-        outcome = self.experiment.calculate(cell.arguments, setting.runs[run], setting.dataset)
+        self._agree(planned, 1, now)
+        cell: Any = planned.cell  # a calculation
+        outcome = self.experiment.calculate(cell.arguments, planned.runs[run], planned.dataset)
         if isinstance(outcome, Outcome):
             outcome = asdict(outcome)
         elif RESERVED in outcome:
-            raise InputError(f"{setting.label}: `calculate` returns the key {RESERVED!r}, which is reserved; rename it")
+            raise InputError(f"{planned.label}: `calculate` returns the key {RESERVED!r}, which is reserved; rename it")
         seconds = time.perf_counter() - started
         self._record(
-            setting, run, {RESERVED: "finished", **outcome}, self._provenance(1, [now]) | {"seconds": round(seconds, 3)}
+            planned, run, {RESERVED: "finished", **outcome}, self._provenance(1, [now]) | {"seconds": round(seconds, 3)}
         )
 
-    def _program(self, setting: Setting, size: int) -> tuple[Any, dict]:
+    def _program(self, planned: PlannedSetting, size: int) -> tuple[Any, dict]:
         """The compiled program of a setting for packs of a size, and its fingerprint. Both are kept."""
-        key = setting.hash, size
-        if setting.hash not in self._feeds:
-            self._feeds[setting.hash] = task_for(setting.cell).load(setting.dataset, self.mesh)
+        key = planned.hash, size
+        if planned.hash not in self._feeds:
+            self._feeds[planned.hash] = task_for(planned.cell).load(planned.dataset, self.mesh)
         if key not in self._programs:
-            program = task_for(setting.cell).program(size, self.mesh)
-            run = next(iter(setting.runs.values()))
-            lowered = program.lower(self._feeds[setting.hash](run).feed(0)[1])
+            program = task_for(planned.cell).program(size, self.mesh)
+            run = next(iter(planned.runs.values()))
+            lowered = program.lower(self._feeds[planned.hash](run).feed(0)[1])
             now = fingerprint.of_program(
                 lowered.as_text(), jax.devices()[0], jax.local_device_count(), self.job.threads
             )
-            self._agree(setting, size, now)
+            self._agree(planned, size, now)
             program.advance = lowered.compile()
             self._programs[key] = program, now
         return self._programs[key]
 
-    def _agree(self, setting: Setting, size: int, now: dict) -> None:
+    def _agree(self, planned: PlannedSetting, size: int, now: dict) -> None:
         """Creates the fingerprint of a program in the store, or compares it with the first worker's. A damaged one is
         written again: every checkpoint and record has its own."""
-        name = f"programs/{setting.hash}-{size}.json"
+        name = f"programs/{planned.hash}-{size}.json"
         if self.store.objects.create(name, fingerprint.content(now)) or self.job.allow_other_version:
             return
         before = fingerprint.held(self.store.objects.read(name) or b"")
@@ -185,7 +185,7 @@ class Worker:
             log.warning("%s/%s is damaged; it is written again", self.store, name)
             self.store.objects.write(name, fingerprint.content(now))
         else:
-            self._refuse_other(before, now, setting.label)
+            self._refuse_other(before, now, planned.label)
 
     def _refuse_other(self, before: Mapping, now: Mapping, what: str) -> None:
         if parts := fingerprint.differences(before, now):
@@ -194,16 +194,16 @@ class Worker:
                 "or give --allow-other-version"
             )
 
-    def _train(self, setting: Setting, pack: Pack) -> Iterator[int]:
+    def _train(self, planned: PlannedSetting, pack: Pack) -> Iterator[int]:
         hashes, started = list(pack.runs), time.perf_counter()
-        program, now = self._program(setting, pack.size)
+        program, now = self._program(planned, pack.size)
         first, state, environments = self._start(program, hashes, now)
-        runs = list(setting.runs.values())
+        runs = list(planned.runs.values())
         runs += runs[-1:] * (pack.size - len(runs))
-        feed = self._feeds[setting.hash](runs[0])
+        feed = self._feeds[planned.hash](runs[0])
         if self.tracker:
             for run in hashes:
-                self.tracker.begin(run, setting.label, trackers.hparams(setting.config(setting.runs[run])), first)
+                self.tracker.begin(run, planned.label, trackers.hparams(planned.config(planned.runs[run])), first)
         chunks = training.chunks(program, runs, feed, state=state, step=first)
         setup, self._others, step = time.perf_counter() - started, 0.0, first
         started = saved = time.perf_counter()
@@ -218,31 +218,31 @@ class Worker:
             self._log(program, runs, hashes, step, state)
             # Saving a large state takes minutes. The interval limits saving to about a tenth of the time.
             due = time.perf_counter() - saved >= max(self.job.checkpoint_seconds, 10 * saving)
-            if step < setting.cell.steps and (due or self.stopping):
+            if step < planned.cell.steps and (due or self.stopping):
                 before = time.perf_counter()
                 self._save(program, hashes, step, state, environments)
                 saved = time.perf_counter()
                 saving = saved - before
-            if self.stopping and step < setting.cell.steps:
+            if self.stopping and step < planned.cell.steps:
                 return
             yield step
             self._others += time.perf_counter() - now_seconds
         seconds = time.perf_counter() - started - self._others
         provenance = self._provenance(pack.size, environments) | _speed(
-            setting.cell, self.mesh, pack.size, step - first, seconds
+            planned.cell, self.mesh, pack.size, step - first, seconds
         )
         provenance |= {"resumed_at_step": first, "setup_seconds": round(setup, 3)}
         for i, (run, outcome) in enumerate(zip(hashes, outcomes, strict=False)):
             _check_whole(run, outcome)
             if self.job.keep_weights and outcome.status == "finished":  # a run with a record is not trained again
                 params = _of_run(program, state["params"], i)
-                self.store.add_weights(run, step, params, setting.config(setting.runs[run]))
-            self._record(setting, run, task_for(setting.cell).outcome(setting.dataset, outcome), provenance)
+                self.store.add_weights(run, step, params, planned.config(planned.runs[run]))
+            self._record(planned, run, task_for(planned.cell).outcome(planned.dataset, outcome), provenance)
         self.store.drop_checkpoints(hashes)
 
     def _start(self, program: Any, hashes: Sequence[str], now: dict) -> tuple[int, Any, list[dict]]:
         """(step, state, environments) of the pack's last checkpoint, or of its beginning."""
-        latest = self.store.latest(list(hashes), program.lane_shapes())
+        latest = self.store.latest(list(hashes), program.run_shapes())
         if latest is None:
             return 0, None, [now]
         step, states, environments = latest
@@ -250,7 +250,7 @@ class Worker:
             if not self.job.allow_other_version:
                 self._refuse_other(environments[-1] if environments else {}, now, f"run {hashes[0]}")
             environments = [*environments, now]
-        return step, program.stack(states + states[-1:] * (program.lanes - len(states))), environments
+        return step, program.stack(states + states[-1:] * (program.runs - len(states))), environments
 
     def _save(self, program: Any, hashes: Sequence[str], step: int, state: Any, environments: list[dict]) -> None:
         for i, run in enumerate(hashes):
@@ -260,13 +260,15 @@ class Worker:
         """Gives loss, norm of the gradient and learning rate of step `step` to the tracking tool."""
         if self.tracker is None:
             return
-        losses, norms = (np.asarray(state[x]).reshape(program.lanes, -1) for x in ("losses", "gradient_norms"))
+        losses, norms = (np.asarray(state[x]).reshape(program.runs, -1) for x in ("losses", "gradient_norms"))
         for i, run in enumerate(hashes):
             values = losses[i], norms[i], program.rates(runs[i])
             names = "train_loss", "gradient_norm", "learning_rate"
             self.tracker.log(run, step, {n: float(x[step - 1]) for n, x in zip(names, values, strict=True)})
 
-    def _record(self, setting: Setting, run: str, outcome: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
+    def _record(
+        self, planned: PlannedSetting, run: str, outcome: Mapping[str, Any], provenance: Mapping[str, Any]
+    ) -> None:
         """Creates the record of a run."""
         record = {
             "format": records.FORMAT,
@@ -274,7 +276,7 @@ class Worker:
             "experiment": self.sweep.experiment,
             "tier": self.sweep.tier,
             "sweep": self.sweep.hash,
-            "config": setting.config(setting.runs[run]),
+            "config": planned.config(planned.runs[run]),
             "outcome": dict(outcome),
             "provenance": dict(provenance),
         }
@@ -284,7 +286,7 @@ class Worker:
         if run in self.tracker.open:
             self.tracker.end(run, outcome[RESERVED] == "finished", outcome)
         else:  # a calculation
-            trackers.log_records(self.tracker, [record], {run: setting.label})
+            trackers.log_records(self.tracker, [record], {run: planned.label})
 
     def _provenance(self, size: int, environments: list[dict]) -> dict[str, Any]:
         """Software, environments, device and packing of a record. More than one environment: it changed on the way."""
@@ -306,7 +308,7 @@ class Worker:
 
 def _of_run(program: Any, state: Any, index: int) -> Any:
     """The state of one run of a pack."""
-    return state if program.mesh is not None else training.unstack(state, index, program.lanes)
+    return state if program.mesh is not None else training.unstack(state, index, program.runs)
 
 
 def _check_whole(run: str, outcome: Outcome) -> None:
@@ -319,7 +321,7 @@ def _speed(cell: Any, mesh: Any, size: int, steps: int, seconds: float) -> dict[
     """Seconds, tokens per second, model FLOP/s over the peak (None for an unlisted device), and peak memory."""
     device, per_second = jax.devices()[0], cell.tokens_per_step * size * steps / seconds
     known, devices = accelerator(device.device_kind), 1 if mesh is None else mesh.size
-    flops = cell.flops_per_lane / cell.tokens_per_lane * per_second
+    flops = cell.flops_per_run / cell.tokens_per_run * per_second
     return {
         "seconds": round(seconds, 3),
         "tokens_per_second": round(per_second, 1),

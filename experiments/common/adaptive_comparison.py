@@ -7,12 +7,12 @@ import numpy as np
 
 from lvp import analysis
 from lvp.analysis import Optimum, markdown
-from lvp.analysis.bracketing import LEAST_RATES, bracketed_optima, next_lanes
+from lvp.analysis.bracketing import LEAST_RATES, bracketed_optima, next_runs
 from lvp.analysis.measurement import Measurement
 
 
 class RateCurves(NamedTuple):
-    """The losses over the embedding's rate at several widths, of lanes that otherwise differ in seed only."""
+    """The losses over the embedding's rate at several widths, of runs that otherwise differ in seed only."""
 
     name: str  # distinguishes the curves of an experiment
     widths: Sequence[int]  # [W]
@@ -21,20 +21,20 @@ class RateCurves(NamedTuple):
 
 
 def adaptive_losses(rates: Sequence[float], losses: np.ndarray) -> np.ndarray:
-    """The losses [seeds, R] of the lanes that the adaptive design trains; nan for the other lanes of the grid."""
+    """The losses [seeds, R] of the runs that the adaptive design trains; nan for the other runs of the grid."""
     kept = np.full(np.shape(losses), np.nan)
-    while lanes := next_lanes(rates, kept):
-        for lane in lanes:
-            kept[lane] = losses[lane]
+    while runs := next_runs(rates, kept):
+        for run in runs:
+            kept[run] = losses[run]
     return kept
 
 
 def _comparisons(
     results: Sequence[tuple[str, RateCurves]],
 ) -> Iterator[tuple[str, RateCurves, Sequence[np.ndarray]]]:
-    """(result, curves of the grid, losses of the adaptive design's lanes).
+    """(result, curves of the grid, losses of the adaptive design's runs).
 
-    A grid's lanes are replayed. A result without all lanes is compared with the grid whose name it extends by a suffix.
+    A grid's runs are replayed. A result without all runs is compared with the grid whose name it extends by a suffix.
     """
     grids = [(name, curves) for name, curves in results if _is_grid(curves)]
     for result, curves in results:
@@ -48,12 +48,12 @@ def _comparisons(
 
 
 def _is_grid(curves: RateCurves) -> bool:
-    """True if all lanes are trained, at enough rates for the adaptive design."""
-    return all(not np.isnan(lanes).any() and lanes.shape[1] >= LEAST_RATES for lanes in curves.losses)
+    """True if all runs are trained, at enough rates for the adaptive design."""
+    return all(not np.isnan(runs).any() and runs.shape[1] >= LEAST_RATES for runs in curves.losses)
 
 
 def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
-    """Two Markdown tables: slopes, then optima, each from the grid and from the lanes of the adaptive design.
+    """Two Markdown tables: slopes, then optima, each from the grid and from the runs of the adaptive design.
 
     Args:
       results: name of a committed result, and its curves. A result of the adaptive design needs the result of a grid,
@@ -64,8 +64,8 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
     total, used = 0, 0
     for result, curves, kept in _comparisons(list(results)):
         grid, adaptive = analysis.optima(curves.rates, curves.losses), bracketed_optima(curves.rates, kept)
-        counts = [int((~np.isnan(lanes)).sum()) for lanes in kept]
-        whole, part = sum(lanes.size for lanes in curves.losses), sum(counts)
+        counts = [int((~np.isnan(runs)).sum()) for runs in kept]
+        whole, part = sum(runs.size for runs in curves.losses), sum(counts)
         total, used = total + whole, used + part
         ratios = [
             _log_width(b) / _log_width(a) for a, b in zip(grid, adaptive, strict=True) if a.resolved and b.resolved
@@ -79,7 +79,7 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
         for width, count, a, b in zip(curves.widths, counts, grid, adaptive, strict=True):
             optima.append((result, curves.name, width, count, _optimum_text(a), _optimum_text(b)))
     slopes.append(["all", "–", f"{total}", f"{used} ({used / max(total, 1):.0%})", "–", "–", "–"])
-    head = ["result", "curves", "lanes, grid", "lanes, adaptive", "slope, grid", "slope, adaptive"]
+    head = ["result", "curves", "runs, grid", "runs, adaptive", "slope, grid", "slope, adaptive"]
     of_slopes = markdown.table([*head, "interval width, adaptive / grid"], slopes, align="llrrllr")
     head = ["result", "curves", "width", "lanes", "best rate, grid", "best rate, adaptive"]
     return of_slopes + "\n\n" + markdown.table(head, optima, align="llrrll")

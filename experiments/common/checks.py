@@ -6,7 +6,7 @@ from typing import Any
 from lvp.errors import InputError
 from lvp.training import check_positive
 
-_MOST_POINTS = 10_000  # each measured step takes memory in a lane's state and space in its record
+_MOST_POINTS = 10_000  # each measured step takes memory in a run's state and space in its record
 
 
 def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = False) -> None:

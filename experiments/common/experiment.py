@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from lvp.data import Dataset
-from lvp.training import AnyCell, DataConfig, Lane, Task, tasks
+from lvp.training import AnyCell, DataConfig, Run, Task, tasks
 from lvp.training.outcome import Outcome
 
 if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse nothing
@@ -18,13 +18,13 @@ if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse 
 class Calculation:
     """A cell that the experiment's `calculate` computes, without training."""
 
-    arguments: Mapping[str, Any]  # shared by the lanes, as JSON
-    flops_per_lane: float  # a guess, for the forecast and the order of work
+    arguments: Mapping[str, Any]  # shared by the runs, as JSON
+    flops_per_run: float  # a guess, for the forecast and the order of work
     data: DataConfig | None = None  # the corpus, if the calculation needs one
     vocab: int | None = None  # the vocabulary of the corpus' tokenizer
     steps = 1
     num_params = 0
-    tokens_per_lane = 0
+    tokens_per_run = 0
 
     def task(self) -> "CalculationTask":
         return CalculationTask(self)
@@ -52,8 +52,8 @@ class CalculationTask(Task):
     def fingerprints(self, dataset: Dataset) -> dict[str, str | None]:
         return tasks.token_fingerprints(dataset)
 
-    def check_lanes(self, lanes: Iterable[Any]) -> None:
-        """Accepts any lane."""
+    def check_runs(self, runs: Iterable[Any]) -> None:
+        """Accepts any run."""
 
     def steps(self, dataset: Any, epochs: float) -> NoReturn:
         raise TypeError("a calculation is not trained")
@@ -61,7 +61,7 @@ class CalculationTask(Task):
     def load(self, dataset: Any, mesh: Any = None) -> Callable[[Any], Any]:
         raise TypeError("a calculation is not trained")
 
-    def program(self, lanes: int = 1, mesh: Any = None) -> NoReturn:
+    def program(self, runs: int = 1, mesh: Any = None) -> NoReturn:
         raise TypeError("a calculation is not trained")
 
     def data_shapes(self) -> NoReturn:
@@ -71,12 +71,12 @@ class CalculationTask(Task):
         """Accepts any mesh: a calculation does not use it."""
 
 
-class CellLanes(NamedTuple):
-    """A cell and the lanes to run in it."""
+class CellRuns(NamedTuple):
+    """A cell and the runs to run in it."""
 
     label: str  # names the cell in progress bars and tables
     cell: AnyCell | Calculation
-    lanes: Sequence[Any]  # of the cell's kind; mappings, as JSON, for a calculation
+    runs: Sequence[Any]  # of the cell's kind; mappings, as JSON, for a calculation
     epochs: float | None = None  # passes through the data; the cell's steps are a guess until the data is counted
 
 
@@ -84,35 +84,35 @@ class CellLanes(NamedTuple):
 class Experiment:
     """One question, and the functions that answer it.
 
-    Functions take `table`, which is `lvp.training.records.table` of the finished lanes, and the configuration:
+    Functions take `table`, which is `lvp.training.records.table` of the finished runs, and the configuration:
 
-    - cells(config) → cells with their lanes, in the order of the figure; trained, calculated or both.
+    - cells(config) → cells with their runs, in the order of the figure; trained, calculated or both.
     - summary(table, config) → a table of the results as text for the terminal.
-    - figure(table, config, tier, corpus, partial) → a matplotlib Figure; `partial` is None or (lanes done, planned).
+    - figure(table, config, tier, corpus, partial) → a matplotlib Figure; `partial` is None or (runs done, planned).
     - claims(table, config, context) → list of Claim; `context` holds the fields that all claims share: `experiment`,
       `tier`, `corpus` and `commit`.
-    - follow_up(table, config) → cell label → lanes that depend on the outcomes of other lanes. They run in the same
-      cells once all lanes of `cells` have a record.
-    - limit(config) → the cells with as many lanes as a sweep may train. Only their number is read. With a limit,
-      `follow_up` is called again when the lanes it has added have a record, until it adds no lane. Without a limit it
+    - follow_up(table, config) → cell label → runs that depend on the outcomes of other runs. They run in the same
+      cells once all runs of `cells` have a record.
+    - limit(config) → the cells with as many runs as a sweep may train. Only their number is read. With a limit,
+      `follow_up` is called again when the runs it has added have a record, until it adds no run. Without a limit it
       is called once.
     - evidence(table, config) → JSON of a committed result for `lvp.parametrization.evidence`.
     - rate_curves(table, config) → `RateCurves` of a committed result, for the replay of the adaptive design.
     - blocks(results) → name → text of a block of README or docs (`sweeps.committed`). `results` maps the folder of each
       committed result of the experiment to its `sweeps.committed.Result`, which has `table`, `config` and `evidence`.
-    - calculate(arguments, lane, dataset) → outcome of a calculation's lane, as JSON or as an `Outcome`. It runs in a
+    - calculate(arguments, run, dataset) → outcome of a calculation's run, as JSON or as an `Outcome`. It runs in a
       worker process. `dataset` is the `lvp.data.Dataset` of the cell's data and vocab, or None.
     """
 
     name: str  # a word, which names directories and records
     question: str
     tiers: Mapping[str, Any]  # tier → configuration (a flat frozen dataclass), from seconds to the published size
-    cells: Callable[[Any], Sequence[CellLanes]]
+    cells: Callable[[Any], Sequence[CellRuns]]
     summary: Callable[..., str]
     figure: Callable[..., Any]
     claims: Callable[..., list]
-    follow_up: Callable[..., Mapping[str, Sequence[Lane]]] | None = None
-    limit: Callable[[Any], Sequence[CellLanes]] | None = None
+    follow_up: Callable[..., Mapping[str, Sequence[Run]]] | None = None
+    limit: Callable[[Any], Sequence[CellRuns]] | None = None
     evidence: Callable[..., Mapping[str, Any]] | None = None
     rate_curves: Callable[..., Sequence["RateCurves"]] | None = None
     blocks: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
@@ -122,7 +122,7 @@ class Experiment:
     answers: Sequence[str] = ()  # the reproduced figures, tables and theorems of the paper
     undrawn: Mapping[str, str] = field(default_factory=dict)  # other figure → why no committed result shows it
 
-    def most_lanes(self, config: Any) -> float:
-        """The largest number of lanes of a sweep; infinite if `follow_up` has no limit."""
+    def most_runs(self, config: Any) -> float:
+        """The largest number of runs of a sweep; infinite if `follow_up` has no limit."""
         cells = self.cells if self.follow_up is None else self.limit
-        return math.inf if cells is None else sum(len(planned.lanes) for planned in cells(config))
+        return math.inf if cells is None else sum(len(planned.runs) for planned in cells(config))

@@ -16,7 +16,7 @@ import optax
 
 from experiments.common.checks import check_count, check_seeds, sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import Calculation, CellLanes, Experiment
+from experiments.common.experiment import Calculation, CellRuns, Experiment
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
 from experiments.common.tables import losses_by_seed_and_rate, select
 from lvp import analysis, optim, roles
@@ -129,7 +129,7 @@ def experiment(
     if (model is None) == (train is None):
         raise InputError("experiment needs either model or train, and got " + ("neither" if train is None else "both"))
 
-    def cells(config: Runs) -> list[CellLanes]:
+    def cells(config: Runs) -> list[CellRuns]:
         planned = []
         for width in config.widths:
             of_width = config.table(width, rule)
@@ -137,14 +137,14 @@ def experiment(
                 names = ("vocab", "base_width", "steps", "final_fraction")
                 shared = {name: getattr(config, name) for name in names} | {"width": width, "rule": of_width.rule}
                 flops = 6.0 * width**2 * config.steps * config.batch * config.context
-                lanes: list = [{"learning_rate": rate, "seed": seed} for rate in config.rates for seed in config.seeds]
-                planned.append(CellLanes(f"d {width}", Calculation(shared, flops), lanes))
+                runs: list = [{"learning_rate": rate, "seed": seed} for rate in config.rates for seed in config.seeds]
+                planned.append(CellRuns(f"d {width}", Calculation(shared, flops), runs))
                 continue
             shape = ModelConfig(width, config.vocab, config.context, of_width.rule, config.base_width, model, of_width)
             data = DataConfig(config.corpus, config.slice_bytes, config.valid_bytes, config.order)
             sizes = config.batch, config.steps, optimizer, config.final_fraction, config.clip_norm, config.micro_batches
-            lanes = [ModelLane(rate, seed) for rate in config.rates for seed in config.seeds]
-            planned.append(CellLanes(f"d {width}", ModelCell(shape, data, *sizes), lanes))
+            runs = [ModelRun(rate, seed) for rate in config.rates for seed in config.seeds]
+            planned.append(CellRuns(f"d {width}", ModelCell(shape, data, *sizes), runs))
         return planned
 
     return Experiment(
@@ -206,14 +206,14 @@ class ModelCell(AnyCell):
     def __post_init__(self):
         self.check_steps()
 
-    def check(self, lane: "ModelLane") -> None:
-        """Accepts every lane."""
+    def check(self, run: "ModelRun") -> None:
+        """Accepts every run."""
 
     def task(self) -> "ModelTask":
         return ModelTask(self)
 
-    def example_lane(self) -> "ModelLane":
-        return ModelLane(1.0, 0)
+    def example_run(self) -> "ModelRun":
+        return ModelRun(1.0, 0)
 
     @property
     def micro_batch_size(self) -> int:
@@ -228,20 +228,20 @@ class ModelCell(AnyCell):
         return self.batch * self.model.context
 
     @property
-    def flops_per_lane(self) -> float:
+    def flops_per_run(self) -> float:
         """Six FLOPs per parameter and token."""
-        return 6.0 * self.num_params * self.tokens_per_lane
+        return 6.0 * self.num_params * self.tokens_per_run
 
 
 @dataclass(frozen=True)
-class ModelLane:
+class ModelRun:
     """The traced numbers of one run."""
 
     learning_rate: float  # of the hidden matrices
     seed: int  # of init and data order
 
     def arrays(self) -> dict:
-        """The lane as the program takes it: scalars on the host."""
+        """The run as the program takes it: scalars on the host."""
         return {"learning_rate": np.float32(self.learning_rate), "seed": np.uint32(self.seed)}
 
 
@@ -251,21 +251,21 @@ class ModelProgram(Program):
     def _model(self) -> Model:
         return self.cell.model.model
 
-    def _rate(self, lane):
-        return lane["learning_rate"]
+    def _rate(self, run):
+        return run["learning_rate"]
 
-    def _transformation(self, lane):
+    def _transformation(self, run):
         given = {"declarations": self.model.declarations}
-        return self.cell.optimizer.transformation(self.cell.model.table, self._rate(lane), {}, **given)
+        return self.cell.optimizer.transformation(self.cell.model.table, self._rate(run), {}, **given)
 
-    def _init(self, lane, params=None):
-        init_key, drawn_key, data_key = jax.random.split(jax.random.key(lane["seed"]), 3)
+    def _init(self, run, params=None):
+        init_key, drawn_key, data_key = jax.random.split(jax.random.key(run["seed"]), 3)
         if params is None:
             params = self.model.init(init_key)
             if self.model.initialize:
                 declarations = self.model.declarations
                 params = optim.initialize(self.cell.model.table, params, drawn_key, declarations=declarations)
-        return self._initial_state(params, self._optimizer(lane).init(params), data_key)
+        return self._initial_state(params, self._optimizer(run).init(params), data_key)
 
     def _loss(self, params, windows, weights=None, head=None):
         logits = self.model.apply(params, windows[:, :-1]).astype(jnp.float32)
@@ -281,14 +281,14 @@ class ModelTask(LanguageTask):
 
     cell: Any
 
-    def program(self, lanes: int = 1, mesh: Any = None) -> Any:
-        return ModelProgram(self.cell, lanes)
+    def program(self, runs: int = 1, mesh: Any = None) -> Any:
+        return ModelProgram(self.cell, runs)
 
-    def check_lanes(self, lanes: Iterable[Any]) -> None:
+    def check_runs(self, runs: Iterable[Any]) -> None:
         """Traces a step. Raises InputError, in one line, for a model that cannot be traced or has other shapes."""
-        program, lane, width = self.program(), self.cell.example_lane().arrays(), self.cell.model.width
+        program, run, width = self.program(), self.cell.example_run().arrays(), self.cell.model.width
         try:
-            jax.eval_shape(program._step, np.int32(0), program.lane_shapes(), lane, self.data_shapes())
+            jax.eval_shape(program._step, np.int32(0), program.run_shapes(), run, self.data_shapes())
         except InputError as error:
             raise InputError(f"model of width {width}: {error}") from error
         except Exception as error:
@@ -302,11 +302,11 @@ class ModelTask(LanguageTask):
 # --- a function that trains -------------------------------------------------------------------------------------------
 
 
-def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any], lane: Mapping, _: Any) -> Outcome:
+def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any], chosen: Mapping, _: Any) -> Outcome:
     """The outcome of a run that `train` trains."""
     width, vocab, base_width = (arguments[name] for name in ("width", "vocab", "base_width"))
     of_width = _table(rule or arguments["rule"], width, vocab, base_width)
-    run = Run(width, steps=arguments["steps"], table=of_width, **lane)
+    run = Run(width, steps=arguments["steps"], table=of_width, **chosen)
     losses, steps = np.asarray(train(run), np.float64), arguments["steps"]
     last = max(1, round(arguments["final_fraction"] * steps))
     if losses.shape != (steps,):
@@ -319,7 +319,7 @@ def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any]
         diverged_step=int(diverged[0]) if diverged.size else None,
         train_loss=None if diverged.size else float(losses[-last:].mean()),
         valid_loss=None,
-        **curve(losses, unknown, np.full(steps, lane["learning_rate"])),
+        **curve(losses, unknown, np.full(steps, run.learning_rate)),
     )
 
 

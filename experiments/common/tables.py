@@ -1,4 +1,4 @@
-"""Reads an experiment's table of lanes: rows by the values of columns, rows by seed, losses by seed and rate."""
+"""Reads an experiment's table of runs: rows by the values of columns, rows by seed, losses by seed and rate."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lvp.analysis import tuned
-from lvp.training import Cell, Lane
+from lvp.training import Cell, Run
 from lvp.training.records import flatten
 
 EMBEDDING_RATE = "lane.learning_rates.embedding"
 HIDDEN_RATE = "lane.learning_rates.hidden"
 # The decoders of these sweeps have no trained positions, and vectors start at fixed values.
 MATRICES = ("embedding", "hidden", "output")
-LANE_COLUMNS = [*(f"lane.learning_rates.{r}" for r in MATRICES), *(f"lane.init_std.{r}" for r in MATRICES)]
+RUN_COLUMNS = [*(f"lane.learning_rates.{r}" for r in MATRICES), *(f"lane.init_std.{r}" for r in MATRICES)]
 
 
 def select(table, columns: Mapping[str, Any]):
@@ -64,7 +64,7 @@ def with_fields(table, prefix: str, configured: Any, names: Sequence[str]):
     Records leave out some fields at their defaults. A missing value therefore means the default.
 
     Args:
-      prefix: of the columns, such as "cell.model" or "lane".
+      prefix: of the columns, such as "cell.model" or "run".
     """
     chosen = np.ones(len(table), bool)
     for field in (field for field in fields(configured) if field.name in names):
@@ -81,7 +81,7 @@ def with_horizon_loss(rows, steps: int, final_fraction: float):
     """The rows with the column `HORIZON_LOSS`: the final train loss of the first `steps` steps, from the curve.
 
     It is the mean of the curve's points in the last `final_fraction` of these steps: NaN without a point, infinite for
-    a lane that diverged there. At constant rates the first part of a run is a shorter run.
+    a run that diverged there. At constant rates the first part of a run is a shorter run.
     """
     curves = zip(rows["curve_steps"], rows["curve_losses"], strict=True) if len(rows) else ()
     return rows.assign(**{HORIZON_LOSS: [_loss_at(steps, final_fraction, *curve) for curve in curves]})
@@ -96,7 +96,7 @@ def _loss_at(steps: int, final_fraction: float, curve_steps, curve_losses) -> fl
 
 
 def finished_by_seed(table, columns: Mapping[str, Any], seeds: Sequence[int]):
-    """One row per seed, of the finished lanes whose columns hold the given values; NaN in the row of any other seed."""
+    """One row per seed, of the finished runs whose columns hold the given values; NaN in the row of any other seed."""
     return select(table, {**columns, "status": "finished"}).set_index("lane.seed").reindex(list(seeds))
 
 
@@ -116,7 +116,7 @@ def mean_of_finite(values: np.ndarray) -> float:
 def losses_by_seed_and_rate(
     rows, rates: Sequence[float], seeds: Sequence[int], loss: str = "train_loss", rate: str = EMBEDDING_RATE
 ) -> np.ndarray:
-    """Losses [seeds, rates] over a learning rate: NaN for a missing lane, infinite for a diverged one.
+    """Losses [seeds, rates] over a learning rate: NaN for a missing run, infinite for a diverged one.
 
     Args:
       rows: rows of one cell that differ in seed and rate only. loss: the column of losses; the default is the final
@@ -130,16 +130,16 @@ def losses_by_seed_and_rate(
     return losses
 
 
-def lane_columns(lane: Lane) -> dict[str, float]:
-    """The rates and init stds of a lane by column of the table; the seed is left out."""
-    numbers = (lane.learning_rates, lane.init_std)
-    return dict(zip(LANE_COLUMNS, (by_role[role] for by_role in numbers for role in MATRICES), strict=True))
+def run_columns(run: Run) -> dict[str, float]:
+    """The rates and init stds of a run by column of the table; the seed is left out."""
+    numbers = (run.learning_rates, run.init_std)
+    return dict(zip(RUN_COLUMNS, (by_role[role] for by_role in numbers for role in MATRICES), strict=True))
 
 
 class BestSetting(NamedTuple):
     """The setting of `best_setting`."""
 
-    columns: Mapping[str, float]  # LANE_COLUMNS of its lanes; empty if no setting finished with all seeds
+    columns: Mapping[str, float]  # RUN_COLUMNS of its runs; empty if no setting finished with all seeds
     losses: np.ndarray  # [seeds]; NaN if no setting finished with all seeds
     elsewhere: float = np.inf  # least mean loss of the selecting seeds at the other settings
 
@@ -154,13 +154,13 @@ def best_setting(
       selecting: the seeds that choose the setting; None is `seeds`.
     """
     selecting = seeds if selecting is None else selecting
-    # If every lane diverged, the column holds only None and has no numeric type.
+    # If every run diverged, the column holds only None and has no numeric type.
     losses = rows.assign(loss=rows[loss].astype(float).where(rows["status"] == "finished", np.inf))
-    by_setting = losses.pivot_table(index=LANE_COLUMNS, columns="lane.seed", values="loss")
+    by_setting = losses.pivot_table(index=RUN_COLUMNS, columns="lane.seed", values="loss")
     by_setting = by_setting.reindex(columns=list(dict.fromkeys([*selecting, *seeds])))
     finished = by_setting[np.isfinite(by_setting).all(axis=1)]
     selected = tuned.select(finished[list(selecting)].to_numpy())
     if selected is None:
         return BestSetting({}, np.full(len(seeds), np.nan))
-    columns = dict(zip(LANE_COLUMNS, finished.index[selected.best], strict=True))
+    columns = dict(zip(RUN_COLUMNS, finished.index[selected.best], strict=True))
     return BestSetting(columns, finished[list(seeds)].to_numpy()[selected.best], selected.elsewhere)

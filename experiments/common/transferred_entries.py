@@ -1,4 +1,4 @@
-"""Entries: rules that are tuned at a base size. Their cells and lanes at every size, and the losses of the lanes."""
+"""Entries: rules that are tuned at a base size. Their cells and runs at every size, and the losses of the runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,11 +8,11 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_names
 from experiments.common.decoder_runs import TunedRuns
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from experiments.common.tables import (
     EMBEDDING_RATE,
-    lane_columns,
     losses_by_seed_and_rate,
+    run_columns,
     select,
     with_fields,
     with_optimizer,
@@ -22,7 +22,7 @@ from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Shape
 from lvp.parametrization.rules import Rule
 from lvp.parametrization.scaling import Scaling, scale
-from lvp.training import Cell, Lane, OptimizerConfig
+from lvp.training import Cell, OptimizerConfig, Run
 
 LOSS = "valid_bits_per_byte"  # comparable between vocabularies
 MULTIPLIERS = ("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier", "normalize_rows")
@@ -109,9 +109,9 @@ def cell_of(config: TransferRuns, entry: Entry, size: Shape) -> Cell:
     )
 
 
-def lane_of(config: TransferRuns, entry: Entry, size: Shape, constant: float, seed: int) -> Lane:
-    """The lane of an entry at a size, for a constant: d times the hidden rate, both at the base width."""
-    return Lane.under(scaling_of(config, entry, size).table, constant / config.width, seed)
+def run_of(config: TransferRuns, entry: Entry, size: Shape, constant: float, seed: int) -> Run:
+    """The run of an entry at a size, for a constant: d times the hidden rate, both at the base width."""
+    return Run.under(scaling_of(config, entry, size).table, constant / config.width, seed)
 
 
 def labels_of_cells(
@@ -128,13 +128,13 @@ def labels_of_cells(
     return label_of
 
 
-def lanes_by_label(
-    label_of: Mapping[tuple[str, str], str], lanes: Iterable[tuple[str, str, Lane]]
-) -> dict[str, list[Lane]]:
-    """Label → lanes of every cell, for (size, entry, lane). Lanes that occur twice in a cell are planned once."""
-    by_label: dict[str, dict[str, Lane]] = {label: {} for label in label_of.values()}
-    for size_name, name, lane in lanes:
-        by_label[label_of[size_name, name]][repr(lane)] = lane
+def runs_by_label(
+    label_of: Mapping[tuple[str, str], str], runs: Iterable[tuple[str, str, Run]]
+) -> dict[str, list[Run]]:
+    """Label → runs of every cell, for (size, entry, run). Runs that occur twice in a cell are planned once."""
+    by_label: dict[str, dict[str, Run]] = {label: {} for label in label_of.values()}
+    for size_name, name, run in runs:
+        by_label[label_of[size_name, name]][repr(run)] = run
     return {label: list(own.values()) for label, own in by_label.items()}
 
 
@@ -143,22 +143,22 @@ def cells_of(
     entries: Mapping[str, Entry],
     sizes: Mapping[str, Shape],
     label_of: Mapping[tuple[str, str], str],
-    lanes: Iterable[tuple[str, str, Lane]],
-) -> list[CellLanes]:
-    """The cells with the labels of `label_of`, and their lanes.
+    runs: Iterable[tuple[str, str, Run]],
+) -> list[CellRuns]:
+    """The cells with the labels of `label_of`, and their runs.
 
     Args:
       config: of the runs.
       entries: the entries by name.
       sizes: the sizes by name.
       label_of: as `labels_of_cells` returns it.
-      lanes: (size, entry, lane), by names.
+      runs: (size, entry, run), by names.
     """
     cells: dict[str, Cell] = {}
     for (size_name, name), label in label_of.items():
         cells.setdefault(label, cell_of(config, entries[name], sizes[size_name]))
-    by_label = lanes_by_label(label_of, lanes)
-    return [CellLanes(label, cell, by_label[label]) for label, cell in cells.items()]
+    by_label = runs_by_label(label_of, runs)
+    return [CellRuns(label, cell, by_label[label]) for label, cell in cells.items()]
 
 
 def rows_of(table, cell: Cell):
@@ -168,11 +168,11 @@ def rows_of(table, cell: Cell):
     return with_fields(with_optimizer(select(table, size), cell), "cell.model", cell.model, MULTIPLIERS)
 
 
-def losses_of(rows, example: Lane, seeds: Sequence[int]) -> np.ndarray:
-    """Validation losses [seeds] in bits per byte of the lanes that differ from `example` in the seed only.
+def losses_of(rows, example: Run, seeds: Sequence[int]) -> np.ndarray:
+    """Validation losses [seeds] in bits per byte of the runs that differ from `example` in the seed only.
 
-    NaN for a missing lane, infinite for a diverged lane.
+    NaN for a missing run, infinite for a diverged run.
     """
-    columns = lane_columns(example) | {"lane.learning_rates.vector": example.learning_rates["vector"]}
+    columns = run_columns(example) | {"lane.learning_rates.vector": example.learning_rates["vector"]}
     rate = columns.pop(EMBEDDING_RATE)
     return losses_by_seed_and_rate(select(rows, columns), [rate], seeds, LOSS)[:, 0]

@@ -22,7 +22,7 @@ from lvp.errors import InputError
 from lvp.training import records
 
 if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
-    from experiments.common.experiment import CellLanes, Experiment
+    from experiments.common.experiment import CellRuns, Experiment
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # names become parts of directories' names
 
@@ -109,7 +109,7 @@ def _check(experiment: "Experiment", path: str) -> None:
             raise InputError(f"experiment {path}: tier {tier} cannot be converted to JSON and back: {error}") from None
 
 
-def check_cells(cells: "Iterable[CellLanes]") -> None:
+def check_cells(cells: "Iterable[CellRuns]") -> None:
     """Raises InputError if two optimizers have the same name, which identifies them in records, or if a label has
     characters that cannot be printed."""
     factories: dict[str, Any] = {}

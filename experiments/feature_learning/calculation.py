@@ -1,4 +1,4 @@
-"""The calculation of one lane of `feature_learning`."""
+"""The calculation of one run of `feature_learning`."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from lvp import theory
 from lvp.parametrization import table
 
 
-def calculate(arguments, lane, dataset) -> dict:
-    """Returns the outcome of a lane. The arm theorem 1 and the trained arms have the RMS of each part with its standard
+def calculate(arguments, run, dataset) -> dict:
+    """Returns the outcome of a run. The arm theorem 1 and the trained arms have the RMS of each part with its standard
     error. The arm theorem 1 also has the exact and the paper's form. The arms theorem 3 and theorem 4 have the moments
     of `sign_moments.calculate`."""
     import jax
@@ -20,7 +20,7 @@ def calculate(arguments, lane, dataset) -> dict:
     alpha = np.sort(dataset.frequencies())[::-1]
     tokens = [0, m // 2]
     key = jax.random.key(arguments["seed"])
-    if lane["arm"] == THEOREM:
+    if run["arm"] == THEOREM:
         parts = simulation.one_step_components(key, d, alpha, draws=arguments["draws"], tokens=tokens)
         outcome = _measured(parts, ())
         forms = {
@@ -33,9 +33,9 @@ def calculate(arguments, lane, dataset) -> dict:
         for name, (exact, paper) in forms.items():
             outcome |= {f"{name}_exact": float(exact), f"{name}_paper": float(paper)}
         return outcome
-    if lane["arm"] in sign_moments.ARMS:
-        return sign_moments.calculate(arguments, lane["arm"], alpha, tokens)
-    optimizer, loss = ARMS[lane["arm"]]
+    if run["arm"] in sign_moments.ARMS:
+        return sign_moments.calculate(arguments, run["arm"], alpha, tokens)
+    optimizer, loss = ARMS[run["arm"]]
     rule_table = table("lvp", width=d, vocab=m)
     hidden = arguments["rate"] / d
     parts = simulation.feature_components(

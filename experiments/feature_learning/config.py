@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from experiments.common.checks import check_count, sorted_values
-from experiments.common.experiment import Calculation, CellLanes
+from experiments.common.experiment import Calculation, CellRuns
 from experiments.feature_learning import sign_moments
 from lvp.data.tokens.tokenizers import SMALLEST
 from lvp.errors import InputError
@@ -84,7 +84,7 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellLanes]:
+def cells(config: Config) -> list[CellRuns]:
     """Returns one cell per shape for theorem 1. At m = 8 d the cell also has theorems 3 and 4, and a second cell has
     the trained arms."""
     planned = []
@@ -94,12 +94,12 @@ def cells(config: Config) -> list[CellLanes]:
             arguments = common | {"regime": name, "width": d, "vocab": m}
             one_step = Calculation(arguments, 8.0 * config.draws * d * m * m, data, m)
             arms = [THEOREM, *(sign_moments.ARMS if name == GROWING else ())]
-            planned.append(CellLanes(f"{name}, d {d}", one_step, [{"arm": arm} for arm in arms]))
+            planned.append(CellRuns(f"{name}, d {d}", one_step, [{"arm": arm} for arm in arms]))
             if name == GROWING:
                 trained = arguments | {"steps": list(config.steps), "rate": config.rate}
                 cost = 8.0 * trained_draws(config.draws) * d * m * m * config.steps[-1]
                 beyond = Calculation(trained, cost, data, m)
-                planned.append(CellLanes(f"beyond, d {d}", beyond, [{"arm": arm} for arm in ARMS]))
+                planned.append(CellRuns(f"beyond, d {d}", beyond, [{"arm": arm} for arm in ARMS]))
     return planned
 
 

@@ -65,7 +65,7 @@ def correlation(row, variance: str) -> Measurement:
 
 
 def lines(rows_by_arm: Mapping[str, Any]) -> list[str]:
-    """Returns the moments at the largest width as lines of text; an empty list if no lane has run.
+    """Returns the moments at the largest width as lines of text; an empty list if no run has run.
 
     Args:
       rows_by_arm: arm → rows of the table, by increasing width.

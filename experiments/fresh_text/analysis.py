@@ -21,15 +21,15 @@ from experiments.fresh_text.config import (
     constant_at,
     entering,
     label,
-    lane,
     ratio_at,
+    run,
 )
 from experiments.fresh_text.minimum import Minimum, minimum
 from lvp import analysis
 from lvp.analysis import Optimum
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.slopes import Slope
-from lvp.training import Lane
+from lvp.training import Run
 
 LOSS = "valid_bits_per_byte"
 MODEL_FIELDS = ("norm", "positions", "embedding_multiplier", "normalize_rows")
@@ -54,16 +54,16 @@ class Reading:
     rows: Any  # of the cell
 
     def losses(self, constant: int, ratios: Sequence[int], seeds: Sequence[int]) -> np.ndarray:
-        """Validation losses [seeds, ratios] in bits per byte. NaN for a missing lane, infinite for a diverged lane."""
+        """Validation losses [seeds, ratios] in bits per byte. NaN for a missing run, infinite for a diverged run."""
         hidden = constant_at(self.arm, constant) / self.shape.width
         rows = select(self.rows, {HIDDEN_RATE: hidden})
-        lanes = [lane(self.config, self.arm, self.shape, Point(constant, j), 0) for j in ratios]
-        rates = [each.learning_rates["embedding"] for each in lanes]
+        runs = [run(self.config, self.arm, self.shape, Point(constant, j), 0) for j in ratios]
+        rates = [each.learning_rates["embedding"] for each in runs]
         return losses_by_seed_and_rate(rows, rates, list(seeds), LOSS)
 
     @cached_property
     def coarse(self) -> np.ndarray:
-        """Mean losses of the selecting seeds [constants, ratios]: NaN if a lane is missing, infinite if one
+        """Mean losses of the selecting seeds [constants, ratios]: NaN if a run is missing, infinite if one
         diverged."""
         places = range(-self.config.constant_reach, self.config.constant_reach + 1)
         return np.array(
@@ -107,23 +107,23 @@ class Reading:
             if missing
         ]
 
-    def next_lanes(self) -> list[Lane]:
-        """The lanes to train next. Selecting seeds follow the best place; then the judging seeds follow the best
+    def next_runs(self) -> list[Run]:
+        """The runs to train next. Selecting seeds follow the best place; then the judging seeds follow the best
         ratio."""
         more = [at for at in self._missing_neighbours if self._in_grids(at)]
         trained = int((~np.isnan(self.coarse)).sum())
         if more and trained + len(more) <= self.config.most_places:
-            return [self._lane(at, seed) for at in more for seed in self.config.selecting_seeds]
+            return [self._run(at, seed) for at in more for seed in self.config.selecting_seeds]
         if self.tuned is None:
             return []
         ratios, seeds = self._next_ratios(), self.config.judging_seeds
-        return [self._lane(Point(self.tuned.constant, j), seed) for j in ratios for seed in seeds]
+        return [self._run(Point(self.tuned.constant, j), seed) for j in ratios for seed in seeds]
 
     def _in_grids(self, at: Point) -> bool:
         return abs(at.constant) <= self.config.constant_reach and abs(at.ratio) <= self.config.ratio_reach
 
-    def _lane(self, at: Point, seed: int) -> Lane:
-        return lane(self.config, self.arm, self.shape, at, seed)
+    def _run(self, at: Point, seed: int) -> Run:
+        return run(self.config, self.arm, self.shape, at, seed)
 
     def _next_ratios(self) -> list[int]:
         assert self.tuned is not None
@@ -136,7 +136,7 @@ class Reading:
             return []
         best = int(np.argmin(np.where(finished, losses.mean(axis=0), np.inf)))
         beyond = {0: places[0] - 1, len(places) - 1: places[-1] + 1}.get(best)
-        if beyond is None and finished.sum() < LEAST_JUDGED:  # a lane diverged: one more ratio on the other side
+        if beyond is None and finished.sum() < LEAST_JUDGED:  # a run diverged: one more ratio on the other side
             beyond = places[0] - 1 if finished[0] else places[-1] + 1
         return [] if beyond is None or abs(beyond) > self.config.ratio_reach else [beyond]
 
@@ -203,9 +203,9 @@ def _rows(table, config: Config, arm: Arm, shape: ModelShape):
     return with_optimizer(with_fields(rows, "cell.model", cell.model, MODEL_FIELDS), cell) if len(rows) else rows
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """Label of a cell → the lanes that depend on the results so far."""
-    return {label(config, *cell): each.next_lanes() for cell, each in read(table, config).items()}
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """Label of a cell → the runs that depend on the results so far."""
+    return {label(config, *cell): each.next_runs() for cell, each in read(table, config).items()}
 
 
 class Law(NamedTuple):

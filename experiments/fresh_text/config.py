@@ -1,4 +1,4 @@
-"""The configuration of `fresh_text` at every tier: its arms, cells and lanes."""
+"""The configuration of `fresh_text` at every tier: its arms, cells and runs."""
 
 import math
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from experiments.common.checks import check_count, check_names, check_schedule
 from experiments.common.decoder_runs import TunedRuns
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp.errors import InputError
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Table, row_multiplier, table
-from lvp.training import Cell, Lane, OptimizerConfig, check_positive
+from lvp.training import Cell, OptimizerConfig, Run, check_positive
 
 ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
 MOST_EPOCHS = 0.99  # the number of steps is rounded, so that a whole epoch could draw some rows twice
@@ -138,7 +138,7 @@ TIERS = {
     ),
     "growing": Config(**_LAPTOP, widths=WIDTHS, vocabs=tuple(8 * width for width in WIDTHS)),
     "practice": Config(**_LAPTOP, arms=("today", "decayed", "muon"), widths=(96,), vocabs=(1024,)),
-    # Packs of lanes need windows. A tenth of the text is drawn, so that few windows overlap.
+    # Packs of runs need windows. A tenth of the text is drawn, so that few windows overlap.
     "gpu": Config(
         corpus="tfds:c4/en:3.1.0",
         slice_bytes=5_000_000_000,
@@ -203,12 +203,12 @@ def _optimizer(config: Config, arm: Arm) -> OptimizerConfig:
     return config.adam
 
 
-def lane(config: Config, arm: Arm, shape: ModelShape, at: Point, seed: int) -> Lane:
-    """The lane of an arm at a shape and a place of the grids."""
+def run(config: Config, arm: Arm, shape: ModelShape, at: Point, seed: int) -> Run:
+    """The run of an arm at a shape and a place of the grids."""
     hidden = constant_at(arm, at.constant) / shape.width
     rates = {"embedding": hidden * ratio_at(arm, at.ratio)}
     warmup = config.warmup_steps if arm.scheduled else 0
-    return Lane.under(_table(arm, shape), hidden, seed, rates=rates, warmup_steps=warmup)
+    return Run.under(_table(arm, shape), hidden, seed, rates=rates, warmup_steps=warmup)
 
 
 def label(config: Config, name: str, shape: ModelShape) -> str:
@@ -222,20 +222,20 @@ def first_points() -> list[Point]:
     return [Point(i, j) for i, j in product((-1, 0, 1), (-COARSE_STEP, 0, COARSE_STEP))]
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """One cell per arm and shape, with the lanes of the selecting seeds at the first places."""
+def cells(config: Config) -> list[CellRuns]:
+    """One cell per arm and shape, with the runs of the selecting seeds at the first places."""
     return [
-        CellLanes(
+        CellRuns(
             label(config, name, shape),
             cell_of(config, ARMS[name], shape),
-            [lane(config, ARMS[name], shape, at, seed) for at in first_points() for seed in config.selecting_seeds],
+            [run(config, ARMS[name], shape, at, seed) for at in first_points() for seed in config.selecting_seeds],
             config.epochs,
         )
         for name, shape in product(config.arms, config.shapes)
     ]
 
 
-def limit(config: Config) -> list[CellLanes]:
-    """The cells with as many lanes as a sweep may train."""
+def limit(config: Config) -> list[CellRuns]:
+    """The cells with as many runs as a sweep may train."""
     most = config.most_places * len(config.selecting_seeds) + config.most_ratios * len(config.judging_seeds)
-    return [planned._replace(lanes=[planned.lanes[0]] * most) for planned in cells(config)]
+    return [planned._replace(runs=[planned.runs[0]] * most) for planned in cells(config)]

@@ -47,15 +47,15 @@ def minimum(ratios: np.ndarray, losses: np.ndarray, *, seed: int = 0) -> Minimum
 
     Args:
       ratios: [R], increasing, at equal factors.
-      losses: [seeds, R]; nan is a missing lane, inf a diverged lane. Ratios with either are left out.
+      losses: [seeds, R]; nan is a missing run, inf a diverged run. Ratios with either are left out.
       seed: of the simulated noise.
     """
     kept = usable_rates(losses) & np.isfinite(losses).all(axis=0)
-    x, lanes = np.log(np.asarray(ratios, float)[kept]), losses[:, kept]
+    x, runs = np.log(np.asarray(ratios, float)[kept]), losses[:, kept]
     if len(x) < POINTS:
-        best = float(np.exp(x[np.argmin(lanes.mean(axis=0))])) if len(x) else np.nan
+        best = float(np.exp(x[np.argmin(runs.mean(axis=0))])) if len(x) else np.nan
         return Minimum(Optimum(best, np.nan, (np.nan, np.nan), np.nan, "cubic", ("missing",)), _NOTHING, _NOTHING)
-    means, _, residuals, freedom = two_way(lanes)
+    means, _, residuals, freedom = two_way(runs)
     noise = float(np.sqrt(np.sum(residuals**2) / freedom)) if freedom else np.nan
     fit = _fits(x, means[None])
     best = int(np.argmin(means))
@@ -65,7 +65,7 @@ def minimum(ratios: np.ndarray, losses: np.ndarray, *, seed: int = 0) -> Minimum
         interval = (0.0 if best == 0 else np.nan, np.inf if best == len(x) - 1 else np.nan)
         optimum = Optimum(float(np.exp(x[best])), np.nan, interval, float(means[best]), "cubic", tuple(flags))
         return Minimum(optimum, _NOTHING, _NOTHING)
-    draws = _simulated(x, means, noise / np.sqrt(len(lanes)), freedom, seed)
+    draws = _simulated(x, means, noise / np.sqrt(len(runs)), freedom, seed)
     if not np.isfinite(noise) or np.isnan(draws.low).mean() > _WANDER:
         flags.append("noise")
     return Minimum(

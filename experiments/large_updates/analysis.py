@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.common.tables import HORIZON_LOSS, finished_by_seed, lists_by_row, with_fields, with_horizon_loss
-from experiments.large_updates.config import ARMS, Config, lane_of, trained
+from experiments.large_updates.config import ARMS, Config, run_of, trained
 from lvp.analysis.measurement import Measurement
 from lvp.training import steps_of_parts
 
@@ -11,33 +11,33 @@ FEW = "few images"
 FINAL_FRACTION = 0.1  # of the first phase, at its end, over which its training loss is averaged
 
 
-def lanes_by_seed(table, config: Config, name: str, scale: float):
-    """One row per seed of an arm at a scale; NaN in the row of a missing or diverged lane."""
-    lane = lane_of(config, name, scale, 0)
+def runs_by_seed(table, config: Config, name: str, scale: float):
+    """One row per seed of an arm at a scale; NaN in the row of a missing or diverged run."""
+    run = run_of(config, name, scale, 0)
     fields = ("first_scale", "random", "frozen", "negative_slope", "first_images")
-    rows = finished_by_seed(with_fields(table, "lane", lane, fields), {}, config.seeds)
+    rows = finished_by_seed(with_fields(table, "lane", run, fields), {}, config.seeds)
     return rows.reindex(columns=rows.columns.union(["accuracy", "curve_steps"], sort=False))
 
 
 def accuracy(table, config: Config, name: str, scale: float) -> np.ndarray:
     """Accuracies on the test images [seeds], in %."""
-    return 100 * lanes_by_seed(table, config, name, scale)["accuracy"].to_numpy(float)
+    return 100 * runs_by_seed(table, config, name, scale)["accuracy"].to_numpy(float)
 
 
 def over_epochs(table, config: Config, name: str, scale: float, measure: str) -> np.ndarray:
-    """A measure [seeds, measured epochs]; NaN for a missing or diverged lane."""
-    rows = lanes_by_seed(table, config, name, scale)
+    """A measure [seeds, measured epochs]; NaN for a missing or diverged run."""
+    rows = runs_by_seed(table, config, name, scale)
     return lists_by_row(rows, f"measures.{measure}", (len(measured_epochs(table, config)),))
 
 
 def measured_epochs(table, config: Config) -> np.ndarray:
-    """Epochs at which the lanes were measured."""
+    """Epochs at which the runs were measured."""
     steps = num_steps(table, config)
     return config.epochs * (np.array(steps_of_parts(config.measured_parts, steps)) + 1) / steps
 
 
 def num_steps(table, config: Config) -> int:
-    """The steps of a trained lane. They follow from the number of images, which the configuration does not know."""
+    """The steps of a trained run. They follow from the number of images, which the configuration does not know."""
     recorded = table["cell.steps"].dropna().tolist() if "cell.steps" in table else []
     return int(recorded[0]) if recorded else trained(config).cell.steps
 
@@ -48,8 +48,8 @@ def dead(table, config: Config, name: str, scale: float) -> np.ndarray:
 
 
 def loss_after_first_phase(table, config: Config, name: str) -> float:
-    """The training loss of an arm at × 1 at the end of the first phase, mean over seeds; NaN if a lane is missing."""
-    rows = lanes_by_seed(table, config, name, 1.0)
+    """The training loss of an arm at × 1 at the end of the first phase, mean over seeds; NaN if a run is missing."""
+    rows = runs_by_seed(table, config, name, 1.0)
     if rows["curve_steps"].isna().any():
         return np.nan
     first_steps = round(config.first_epochs / config.epochs * num_steps(table, config))

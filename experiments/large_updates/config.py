@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.common.checks import check_count, check_names, check_points, check_seeds, sorted_values
-from experiments.common.experiment import Calculation, CellLanes
+from experiments.common.experiment import Calculation, CellRuns
 from experiments.large_updates import scale_invariance
 from experiments.large_updates.resnet import ResNetConfig
-from experiments.large_updates.training import ImageCell, ImageDataConfig, ImageLane
+from experiments.large_updates.training import ImageCell, ImageDataConfig, ImageRun
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig, check_positive
 
@@ -84,7 +84,7 @@ class Config:
 
     @property
     def measured_parts(self) -> tuple[float, ...]:
-        """The fractions of the training at which lanes are measured."""
+        """The fractions of the training at which runs are measured."""
         first = self.first_epochs / self.epochs
         return tuple(sorted({first, 1.0, *np.geomspace(first / 4, 1.0, self.points).round(4).tolist()}))
 
@@ -130,12 +130,12 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellLanes]:
+def cells(config: Config) -> list[CellRuns]:
     """The trained cell, and a calculation of scale invariance in the same network."""
     return [trained(config), calculated(config)]
 
 
-def trained(config: Config) -> CellLanes:
+def trained(config: Config) -> CellRuns:
     """One cell: arms, scales and seeds differ in traced numbers only."""
     cell = ImageCell(
         network(config),
@@ -146,27 +146,27 @@ def trained(config: Config) -> CellLanes:
         first_phase=config.first_epochs / config.epochs,
         measured_parts=config.measured_parts,
     )
-    lanes = [lane_of(config, *each) for each in product(config.arms, config.scales, config.seeds)]
-    return CellLanes("ResNet", cell, lanes, config.epochs)
+    runs = [run_of(config, *each) for each in product(config.arms, config.scales, config.seeds)]
+    return CellRuns("ResNet", cell, runs, config.epochs)
 
 
-def calculated(config: Config) -> CellLanes:
-    """One cell with a lane per seed."""
+def calculated(config: Config) -> CellRuns:
+    """One cell with a run per seed."""
     model, arguments = asdict(network(config)), scale_invariance.ARGUMENTS
     arguments = {**arguments, "model": model | {"image": list(model["image"])}}
     passes = arguments["images"] * len(arguments["factors"]) * config.depth  # a derivative along each kernel
     cell = Calculation(arguments, passes * network(config).flops_per_image())
-    return CellLanes("scale invariance", cell, [{"seed": seed} for seed in config.seeds])
+    return CellRuns("scale invariance", cell, [{"seed": seed} for seed in config.seeds])
 
 
 def network(config: Config) -> ResNetConfig:
-    """The network of all lanes."""
+    """The network of all runs."""
     image = config.image, config.image, config.image_channels
     return ResNetConfig(config.classes, image, config.depth, config.channels)
 
 
-def lane_of(config: Config, name: str, scale: float, seed: int) -> ImageLane:
-    """The lane of an arm at a scale of the rate in the first phase."""
+def run_of(config: Config, name: str, scale: float, seed: int) -> ImageRun:
+    """The run of an arm at a scale of the rate in the first phase."""
     arm = ARMS[name]
     slope, few = config.leak if arm.leaky else 0.0, config.first_images if arm.few else 0
-    return ImageLane(config.rate, scale, arm.random, arm.frozen, slope, seed, first_images=few)
+    return ImageRun(config.rate, scale, arm.random, arm.frozen, slope, seed, first_images=few)

@@ -3,7 +3,7 @@
 Other modules use only `ResNetConfig`, `resnet`, `DECLARATIONS` and `biases`. Shapes in names: B images, H rows, W
 columns, C channels, K classes. Activations are [C, H, W, B], and a convolution is one matrix product of the kernel with
 shifted copies of the image. XLA's own convolution is tens of times slower in a loop on CPU. With the batch last, copies
-move contiguous runs. A pack of lanes becomes a batched product instead of a grouped convolution.
+move contiguous runs. A pack of runs becomes a batched product instead of a grouped convolution.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Scale invariance (Kosson et al. 2024, section 5 and appendix B.2): the calculated lanes of `large_updates`.
+"""Scale invariance (Kosson et al. 2024, section 5 and appendix B.2): the calculated runs of `large_updates`.
 
 If the output of a kernel is normalised, multiplying the kernel by c does not change the network. The kernel's gradient
 is then multiplied by 1/c, its second derivative and the angle of an SGD update by 1/c², and the angle of an Adam update
@@ -35,17 +35,17 @@ TRIVIAL = {
 }
 
 
-def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any], dataset=None) -> dict[str, Any]:
+def calculate(arguments: Mapping[str, Any], run: Mapping[str, Any], dataset=None) -> dict[str, Any]:
     """`powers`: measured value → its power of c for every normalised kernel, fitted to `factors`.
 
     All normalised kernels of a network at its init are multiplied by c. Images and labels are random. The second
     derivative is along a random direction of one kernel. Adam's update is its first, the sign of the gradient.
     """
     config, num_images, angle = ResNetConfig(**arguments["model"]), arguments["images"], arguments["angle"]
-    model, rng = resnet(config), np.random.default_rng(lane["seed"])
+    model, rng = resnet(config), np.random.default_rng(run["seed"])
     images = jnp.asarray(rng.standard_normal((num_images, *config.image)), jnp.float32)
     labels, stats = rng.integers(0, config.classes, num_images), model.init_stats()
-    params = model.init(jax.random.key(lane["seed"]))
+    params = model.init(jax.random.key(run["seed"]))
     leaves, structure = jax.tree.flatten(params)
     described = jax.tree.leaves(roles.classify(params, extra=DECLARATIONS))
     kernels = [i for i, leaf in enumerate(described) if leaf.role == "hidden"]

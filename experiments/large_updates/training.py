@@ -46,7 +46,7 @@ class ImageCell(AnyCell):
     batch: int  # images per step
     steps: int  # training steps
     optimizer: OptimizerConfig  # the static part of the optimizer
-    first_phase: float  # fraction of the steps in which the lane's factor multiplies the rate
+    first_phase: float  # fraction of the steps in which the run's factor multiplies the rate
     final_fraction: float = 0.1  # fraction of the steps, at the end, over which the final training loss is averaged
     measured_parts: tuple[
         float, ...
@@ -61,14 +61,14 @@ class ImageCell(AnyCell):
         if self.data.pad < 0:
             raise InputError(f"pad must not be negative, got {self.data.pad}")
 
-    def check(self, lane: "ImageLane") -> None:
-        """Accepts every lane."""
+    def check(self, run: "ImageRun") -> None:
+        """Accepts every run."""
 
     def task(self) -> "ImageTask":
         return ImageTask(self)
 
-    def example_lane(self) -> "ImageLane":
-        return ImageLane(1.0, 1.0, False, False, 0.0, 0)
+    def example_run(self) -> "ImageRun":
+        return ImageRun(1.0, 1.0, False, False, 0.0, 0)
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
@@ -80,13 +80,13 @@ class ImageCell(AnyCell):
         return self.batch
 
     @property
-    def flops_per_lane(self) -> float:
-        """Model FLOPs of one lane's training, without evaluation."""
-        return self.tokens_per_lane * self.model.flops_per_image()
+    def flops_per_run(self) -> float:
+        """Model FLOPs of one run's training, without evaluation."""
+        return self.tokens_per_run * self.model.flops_per_image()
 
 
 @dataclass(frozen=True)
-class ImageLane:
+class ImageRun:
     """The traced numbers of one run."""
 
     learning_rate: float  # peak rate of all parameters
@@ -105,7 +105,7 @@ class ImageLane:
         check_positive("negative_slope", self.negative_slope, zero=True)
 
     def arrays(self) -> dict:
-        """The lane as the program takes it: scalars on the host."""
+        """The run as the program takes it: scalars on the host."""
         floats = ("learning_rate", "first_scale", "negative_slope")
         return (
             {name: np.float32(getattr(self, name)) for name in floats}
@@ -182,83 +182,83 @@ class ImageProgram(PackedProgram):
     on the test images (NaN until the last step), and with measured parts `measures`.
     """
 
-    def __init__(self, cell: ImageCell, lanes: int = 1):
-        super().__init__(cell, lanes)
+    def __init__(self, cell: ImageCell, runs: int = 1):
+        super().__init__(cell, runs)
         self.model = resnet(cell.model)
 
     @property
     def _first_steps(self) -> int:
         return round(self.cell.first_phase * self.cell.steps)
 
-    def _rate(self, lane):
+    def _rate(self, run):
         decay = optax.cosine_decay_schedule(1.0, self.cell.steps)
 
         def rate(count):
-            scale = jnp.where(count < self._first_steps, lane["first_scale"], 1.0)
-            return lane["learning_rate"] * scale * decay(count)
+            scale = jnp.where(count < self._first_steps, run["first_scale"], 1.0)
+            return run["learning_rate"] * scale * decay(count)
 
         return rate
 
-    def _optimizer(self, lane):
+    def _optimizer(self, run):
         # One rate for all parameters. The network draws its own init (He et al.).
         table = uniform(width=self.cell.model.channels, vocab=self.cell.model.classes)
-        return self.cell.optimizer.transformation(table, self._rate(lane), {}, declarations=DECLARATIONS)
+        return self.cell.optimizer.transformation(table, self._rate(run), {}, declarations=DECLARATIONS)
 
-    def _init(self, lane, params=None):
-        init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
+    def _init(self, run, params=None):
+        init_key, data_key = jax.random.split(jax.random.key(run["seed"]))
         params = self.model.init(init_key) if params is None else params
-        state = self._initial_state(params, self._optimizer(lane).init(params), data_key)
+        state = self._initial_state(params, self._optimizer(run).init(params), data_key)
         state |= {"stats": self.model.init_stats(), "accuracy": jnp.float32(jnp.nan)}
         if not self.cell.measured_steps:
             return state
         image, channels = self.cell.model.image, jnp.ones(self.cell.model.image[2])
         data = ImageData(None, None, jnp.zeros((1, 1, *image), jnp.uint8), None, jnp.ones((1, 1)), channels, channels)
-        return state | {"measures": self._empty_measures(lambda s: self._measures(s, lane, data), state)}
+        return state | {"measures": self._empty_measures(lambda s: self._measures(s, run, data), state)}
 
-    def _step(self, step, state, lane, data):
+    def _step(self, step, state, run, data):
         key = jax.random.wrap_key_data(state["key"])
         order_key, augment_key, random_key = (jax.random.fold_in(key, i) for i in range(3))
         first = step < self._first_steps
         chosen = batches.epoch_batch(order_key, step, len(data.train_labels), self.cell.batch)
-        few = lane["first_images"]
+        few = run["first_images"]
         chosen = jnp.where(first & (few > 0), chosen % jnp.maximum(few, 1), chosen)
         by_chance = jax.random.fold_in(augment_key, step)
         x = batches.augment(data.train_images[chosen], by_chance, self.cell.data.pad, flip=self.cell.data.flip)
         x = batches.normalise(x, data.mean, data.std)
 
         def loss_of(params):
-            logits, stats = self.model.apply(params, state["stats"], x, lane["negative_slope"], True)
+            logits, stats = self.model.apply(params, state["stats"], x, run["negative_slope"], True)
             return _losses(logits, data.train_labels[chosen]).mean(), stats
 
         (loss, stats), gradient = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
         pointed = _random_directions(gradient, jax.random.fold_in(random_key, step))
-        gradient = jax.tree.map(lambda g, r: jnp.where(first & lane["random"], r, g), gradient, pointed)
-        updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])
-        held = first & lane["frozen"]
+        gradient = jax.tree.map(lambda g, r: jnp.where(first & run["random"], r, g), gradient, pointed)
+        updates, opt = self._optimizer(run).update(gradient, state["opt"], state["params"])
+        held = first & run["frozen"]
         updates = jax.tree.map(lambda b, u: jnp.where(held, 0, u) if b else u, biases(updates), updates)
         return self._updated_state(step, state, loss, gradient, updates, opt) | {"stats": stats}
 
-    def _measured_step(self, step, state, lane, data):
-        after = self._step(step, state, lane, data)
-        return self._with_measures(step, after, self._measures(after, lane, data))
+    def _measured_step(self, step, state, run, data):
+        after = self._step(step, state, run, data)
+        return self._with_measures(step, after, self._measures(after, run, data))
 
-    def _measures(self, state, lane, data) -> dict:
+    def _measures(self, state, run, data) -> dict:
         """The fraction of units that no test image activates, and the stable rank of every matrix."""
 
         def of_group(group):
             x = batches.normalise(group, data.mean, data.std)
-            arguments = state["params"], state["stats"], x, lane["negative_slope"]
+            arguments = state["params"], state["stats"], x, run["negative_slope"]
             return dead_units.unit_maxima(self.model.apply(*arguments, False, capture=True)[-1])
 
         maxima = jax.tree.map(lambda x: jnp.max(x, axis=0), jax.lax.map(of_group, data.test_images))
         ranks = dead_units.stable_ranks(state["params"], DECLARATIONS)
         return {"dead": dead_units.dead_fraction(maxima), "stable_rank": ranks}
 
-    def _evaluated(self, state, lane, data):
+    def _evaluated(self, state, run, data):
         def add(total, group):
             x, labels, weights = group
             x = batches.normalise(x, data.mean, data.std)
-            logits, _ = self.model.apply(state["params"], state["stats"], x, lane["negative_slope"], False)
+            logits, _ = self.model.apply(state["params"], state["stats"], x, run["negative_slope"], False)
             right = jnp.argmax(logits, axis=-1) == labels
             return total + jnp.stack([jnp.sum(_losses(logits, labels) * weights), jnp.sum(right * weights)]), None
 
@@ -302,17 +302,17 @@ class ImageTask(Task):
     def steps(self, dataset: Images, epochs: float) -> float:
         return epochs * (dataset.num_train // self.cell.batch)  # an epoch drops an incomplete batch
 
-    def load(self, dataset: Images, mesh: Mesh | None = None) -> Callable[[ImageLane], Feed]:
+    def load(self, dataset: Images, mesh: Mesh | None = None) -> Callable[[ImageRun], Feed]:
         train_files, test_files = (
             (dataset.train_images, dataset.train_labels),
             (dataset.test_images, dataset.test_labels),
         )
         train_arrays, test_arrays = ([storage.load_npy(path) for path in files] for files in (train_files, test_files))
         shared = jax.device_put(ImageData.from_arrays(self.cell, train_arrays, test_arrays, dataset.mean, dataset.std))
-        return lambda lane: shared
+        return lambda run: shared
 
-    def program(self, lanes: int = 1, mesh: Mesh | None = None) -> ImageProgram:
-        return ImageProgram(self.cell, lanes)
+    def program(self, runs: int = 1, mesh: Mesh | None = None) -> ImageProgram:
+        return ImageProgram(self.cell, runs)
 
     def data_shapes(self) -> ImageData:
         return image_shapes(self.cell)

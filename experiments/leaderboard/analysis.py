@@ -11,15 +11,15 @@ from experiments.common.transferred_entries import (
     Entry,
     cell_of,
     chosen_entries,
-    lane_of,
-    lanes_by_label,
     losses_of,
     rows_of,
+    run_of,
+    runs_by_label,
 )
 from experiments.leaderboard.config import BASE, Config, Reference, labels, references
 from lvp.analysis import tuned
 from lvp.analysis.measurement import Measurement
-from lvp.training import Lane
+from lvp.training import Run
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TunedEntry:
     constant: float  # hidden rate times d at the base
     at_edge: bool  # the constant is the first or last of its grid
     regret: float  # at the base: by how much another constant may be better, relative to the loss
-    gaps: Mapping[str, np.ndarray]  # size → gap [judging seeds]: nan if a lane is missing, infinite if it diverged
+    gaps: Mapping[str, np.ndarray]  # size → gap [judging seeds]: nan if a run is missing, infinite if it diverged
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Reading:
         return np.mean([gaps for size, gaps in self.entries[name].gaps.items() if size != BASE], axis=0)
 
     def diverged(self, name: str) -> bool:
-        """True if a lane of an entry diverged at a held-out size."""
+        """True if a run of an entry diverged at a held-out size."""
         return any(np.isinf(gaps).any() for size, gaps in self.entries[name].gaps.items() if size != BASE)
 
     def mean(self, name: str) -> Measurement:
@@ -87,7 +87,7 @@ def _tuned_reference(table, config: Config, size_name: str) -> TunedReference | 
     rows = {name: rows_of(table, cell_of(config, ENTRIES[name], size)) for name in {x.entry for x in settings}}
 
     def losses(setting: Reference, seeds) -> np.ndarray:
-        return losses_of(rows[setting.entry], setting.lane(size, config.seeds[0]), seeds)
+        return losses_of(rows[setting.entry], setting.run(size, config.seeds[0]), seeds)
 
     selected = tuned.select(np.array([losses(x, config.selecting_seeds) for x in settings]))
     if selected is None:
@@ -104,7 +104,7 @@ def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedRe
     def losses(size_name: str, constant: float, seeds) -> np.ndarray:
         size = config.sizes[size_name]
         rows = rows_of(table, cell_of(config, entry, size))
-        return losses_of(rows, lane_of(config, entry, size, constant, config.seeds[0]), seeds)
+        return losses_of(rows, run_of(config, entry, size, constant, config.seeds[0]), seeds)
 
     selected = tuned.select(np.array([losses(BASE, x, config.selecting_seeds) for x in config.constants]))
     if selected is None:
@@ -121,19 +121,19 @@ def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedRe
     return TunedEntry(constant, selected.at_edge, regret, gaps)
 
 
-def follow_up(table, config: Config, *, entries: Mapping[str, Entry]) -> dict[str, list[Lane]]:
-    """The lanes of the judging seeds: every entry at every size with its tuned constant, and every tuned reference."""
+def follow_up(table, config: Config, *, entries: Mapping[str, Entry]) -> dict[str, list[Run]]:
+    """The runs of the judging seeds: every entry at every size with its tuned constant, and every tuned reference."""
     chosen = chosen_entries(config.entries, entries)
     reading = read(table, config, chosen)
-    lanes = []
+    runs = []
     for name, size in config.sizes.items():
         for seed in config.judging_seeds:
             if name in reading.references:
                 best = reading.references[name].reference
-                lanes.append((name, best.entry, best.lane(size, seed)))
+                runs.append((name, best.entry, best.run(size, seed)))
             for entry, each in reading.entries.items():
-                lanes.append((name, entry, lane_of(config, chosen[entry], size, each.constant, seed)))
-    return lanes_by_label(labels(config, chosen), lanes)
+                runs.append((name, entry, run_of(config, chosen[entry], size, each.constant, seed)))
+    return runs_by_label(labels(config, chosen), runs)
 
 
 def summary(table, config: Config, *, entries: Mapping[str, Entry]) -> str:

@@ -41,7 +41,7 @@ def transfer(result: Mapping[str, Any]) -> str:
 
 
 def _percent(gap: float | None, interval: list[float] | None = None) -> str:
-    """A gap in percent with its interval; "–" for None: a lane diverged or is missing."""
+    """A gap in percent with its interval; "–" for None: a run diverged or is missing."""
     text = "–" if gap is None else Measurement(gap, (interval[0], interval[1]) if interval else None).percent()
     return text.replace("-", "−")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from experiments.common.checks import check_count, sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
@@ -16,11 +16,11 @@ from experiments.common.transferred_entries import (
     cells_of,
     chosen_entries,
     labels_of_cells,
-    lane_of,
+    run_of,
 )
 from lvp.parametrization import Shape, Table
 from lvp.parametrization.scaling import scale
-from lvp.training import Lane
+from lvp.training import Run
 
 RECOMMENDED = "LVP"
 REFERENCES = ("LVP", "LVP (width only)")  # the references train in the cells of these entries
@@ -33,7 +33,7 @@ class Config(TransferRuns):
 
     factor: int = 8  # by which a held-out size moves its axis
     entries: tuple[str, ...] = tuple(ENTRIES)  # names of entries
-    constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # as in `lane_of`, tuned for every entry
+    constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # as in `run_of`, tuned for every entry
     reference_constants: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d of the references
     reference_ratios: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0, 64.0)  # embedding rate of the references, over LVP's
     tolerance: float = 0.02  # largest relative gap of `RECOMMENDED` that the claim allows
@@ -96,11 +96,11 @@ class Reference(NamedTuple):
     constant: float  # hidden rate times d
     ratio: float  # embedding rate over LVP's
 
-    def lane(self, size: Shape, seed: int) -> Lane:
-        """The lane of the reference at a size."""
+    def run(self, size: Shape, seed: int) -> Run:
+        """The run of the reference at a size."""
         rate, lvp = self.constant / size.width, _lvp_table(size)
         rates = {"embedding": rate * self.ratio * lvp["embedding"].lr_multiplier}
-        return Lane.under(lvp, rate, seed, rates=rates)
+        return Run.under(lvp, rate, seed, rates=rates)
 
 
 @functools.cache
@@ -120,17 +120,17 @@ def labels(config: Config, entries: Mapping[str, Entry]) -> dict[tuple[str, str]
     return labels_of_cells(config, trained, config.sizes)
 
 
-def tuning_lanes(config: Config, entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, Lane]]:
-    """(size, entry, lane), by names, of the lanes that tune: entries at the base, references at all sizes."""
+def tuning_runs(config: Config, entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, Run]]:
+    """(size, entry, run), by names, of the runs that tune: entries at the base, references at all sizes."""
     base = config.sizes[BASE]
     for (name, entry), constant, seed in product(entries.items(), config.constants, config.selecting_seeds):
-        yield BASE, name, lane_of(config, entry, base, constant, seed)
+        yield BASE, name, run_of(config, entry, base, constant, seed)
     for (name, size), reference, seed in product(config.sizes.items(), references(config), config.selecting_seeds):
-        yield name, reference.entry, reference.lane(size, seed)
+        yield name, reference.entry, reference.run(size, seed)
 
 
-def cells(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[CellLanes]:
-    """The cells of all sizes with the lanes that tune. `follow_up` adds the first lanes of the other cells."""
+def cells(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[CellRuns]:
+    """The cells of all sizes with the runs that tune. `follow_up` adds the first runs of the other cells."""
     chosen = chosen_entries(config.entries, entries)
-    lanes = tuning_lanes(config, chosen)
-    return cells_of(config, {**ENTRIES, **chosen}, config.sizes, labels(config, chosen), lanes)
+    runs = tuning_runs(config, chosen)
+    return cells_of(config, {**ENTRIES, **chosen}, config.sizes, labels(config, chosen), runs)

@@ -1,4 +1,4 @@
-"""The calculation of one lane of `linear_network`."""
+"""The calculation of one run of `linear_network`."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -13,11 +13,11 @@ from lvp.models import linear
 from lvp.parametrization import table
 
 
-def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any], dataset) -> dict[str, list[float | None]]:
+def calculate(arguments: Mapping[str, Any], run: Mapping[str, Any], dataset) -> dict[str, list[float | None]]:
     """`loss_step{t}`: the loss after t steps by rate, in nats; None if it is not finite."""
     pairs = jnp.asarray(dataset.pair_frequencies(), jnp.float32)
-    normalize = lane["rows"] == "normalized"
-    after = losses(jax.random.key(lane["seed"]), pairs, arguments, normalize_rows=normalize)
+    normalize = run["rows"] == "normalized"
+    after = losses(jax.random.key(run["seed"]), pairs, arguments, normalize_rows=normalize)
     return {
         f"loss_step{t}": [float(x) if np.isfinite(x) else None for x in after[:, i]]
         for i, t in enumerate(arguments["steps"])

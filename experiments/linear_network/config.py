@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from experiments.common.checks import check_names, check_seeds, sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import Calculation, CellLanes
+from experiments.common.experiment import Calculation, CellRuns
 from experiments.common.shape_powers import Slice, slices
 from experiments.width_vocab.config import READINGS
 from lvp.data.tokens.tokenizers import SMALLEST
@@ -76,8 +76,8 @@ TIERS = {
 }  # fmt: skip
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """One cell per shape, with a lane for each form of the rows and each seed. A lane trains every rate."""
+def cells(config: Config) -> list[CellRuns]:
+    """One cell per shape, with a run for each form of the rows and each seed. A run trains every rate."""
     planned = []
     for d, m in config.shapes:
         arguments = {
@@ -89,8 +89,8 @@ def cells(config: Config) -> list[CellLanes]:
             "steps": list(config.steps),
         }
         flops = 6.0 * d * m**2 * (config.steps[-1] + 1) * len(config.rates)
-        lanes = [{"rows": rows, "seed": seed} for rows in config.rows for seed in config.seeds]
-        planned.append(CellLanes(f"d {d}, m {m}", Calculation(arguments, flops, DataConfig(config.corpus), m), lanes))
+        runs = [{"rows": rows, "seed": seed} for rows in config.rows for seed in config.seeds]
+        planned.append(CellRuns(f"d {d}, m {m}", Calculation(arguments, flops, DataConfig(config.corpus), m), runs))
     return planned
 
 

@@ -1,4 +1,4 @@
-"""Reads the records of `mean_embedding`: tuned lanes, measures of their vocabulary matrices, and the summary."""
+"""Reads the records of `mean_embedding`: tuned runs, measures of their vocabulary matrices, and the summary."""
 
 from itertools import product
 from typing import Any
@@ -14,47 +14,47 @@ from experiments.mean_embedding.config import (
     Config,
     EmbeddingRateArm,
     cell_of,
-    lane,
     rates_of,
+    run,
 )
 from lvp.analysis.tuned import Selected, Tuned
 from lvp.analysis.tuned import select as select_rate
-from lvp.training import Lane
+from lvp.training import Run
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """Cell label → lanes of the judging seeds of every arm, at the arm's tuned rate."""
-    by_label: dict[str, list[Lane]] = {}
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """Cell label → runs of the judging seeds of every arm, at the arm's tuned rate."""
+    by_label: dict[str, list[Run]] = {}
     for head, arm in product(config.heads, (ARMS[name] for name in config.arms)):
         rate = tuned_rate(table, config, arm, head)
-        lanes = [] if rate is None else [lane(config, arm, head, rate, seed) for seed in config.judging_seeds]
-        by_label.setdefault(f"{arm.optimizer}, {head}", []).extend(lanes)
+        runs = [] if rate is None else [run(config, arm, head, rate, seed) for seed in config.judging_seeds]
+        by_label.setdefault(f"{arm.optimizer}, {head}", []).extend(runs)
     return by_label
 
 
 def _columns(config: Config, arm: EmbeddingRateArm, head: str, rate: float) -> dict[str, Any]:
     """The values of the table's columns for an arm at a rate; the optimizer and the seed are left out."""
-    example = lane(config, arm, head, rate, config.seeds[0])
+    example = run(config, arm, head, rate, config.seeds[0])
     rates = {f"lane.learning_rates.{role}": example.learning_rates[role] for role in MATRICES}
     return {"cell.model.tied": HEADS[head]} | rates
 
 
 def selected_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> Selected | None:
-    """The index of the rate with the least validation loss of the first seed; None if no lane of that seed finished."""
+    """The index of the rate with the least validation loss of the first seed; None if no run of that seed finished."""
     rows, seeds = with_optimizer(table, cell_of(config, arm.optimizer, head)), config.selecting_seeds
     by_rate = [finished_by_seed(rows, _columns(config, arm, head, rate), seeds) for rate in rates_of(config, arm)]
     return select_rate(np.array([each["valid_bits_per_byte"].to_numpy(float) for each in by_rate]))
 
 
 def tuned_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> float | None:
-    """The rate that the first seed selects; None if no lane of that seed finished."""
+    """The rate that the first seed selects; None if no run of that seed finished."""
     selected = selected_rate(table, config, arm, head)
     return None if selected is None else rates_of(config, arm)[selected.best]
 
 
 def tuned(table, config: Config, name: str, head: str) -> Tuned:
     """The validation losses of an arm's judging seeds at its tuned rate, in bits per byte."""
-    selected, rows = selected_rate(table, config, ARMS[name], head), tuned_lanes(table, config, name, head)
+    selected, rows = selected_rate(table, config, ARMS[name], head), tuned_runs(table, config, name, head)
     if selected is None:
         return Tuned(np.full(len(config.judging_seeds), np.nan))
     return Tuned(rows["valid_bits_per_byte"].to_numpy(float), selected.elsewhere)
@@ -66,10 +66,10 @@ def at_edge(table, config: Config, name: str, head: str) -> bool:
     return selected is not None and selected.at_edge
 
 
-def tuned_lanes(table, config: Config, name: str, head: str):
+def tuned_runs(table, config: Config, name: str, head: str):
     """One row per judging seed of an arm at its tuned rate; no row if no rate finished.
 
-    The row of a missing or diverged lane holds NaN.
+    The row of a missing or diverged run holds NaN.
     """
     arm = ARMS[name]
     rate = tuned_rate(table, config, arm, head)
@@ -80,7 +80,7 @@ def tuned_lanes(table, config: Config, name: str, head: str):
 
 
 def largest_by_seed(table, config: Config, name: str, head: str, column: str) -> np.ndarray:
-    """The largest value of a measure [seeds] over all lanes and measured steps of an arm's optimizer with this head.
+    """The largest value of a measure [seeds] over all runs and measured steps of an arm's optimizer with this head.
 
     Arms with the same optimizer, such as Adam and Adam √d, have the same values. The first seed runs all rates. Every
     other seed runs the tuned rates only. A seed without values has NaN.
@@ -97,7 +97,7 @@ def largest_by_seed(table, config: Config, name: str, head: str, column: str) ->
 
 
 def over_steps(rows, path: str, measure: str) -> np.ndarray:
-    """A measure of a vocabulary matrix [seeds, measured steps, ...]; NaN for a missing or diverged lane."""
+    """A measure of a vocabulary matrix [seeds, measured steps, ...]; NaN for a missing or diverged run."""
     column = f"measures.vocabulary.{path}.{measure}"
     lists = [x for x in rows.get(column, ()) if isinstance(x, list)]
     return lists_by_row(rows, column, np.shape(np.array(lists[0], float)) if lists else (1,))
@@ -114,7 +114,7 @@ def moment_fit(table, config: Config, head: str) -> tuple[np.ndarray, np.ndarray
     Returns: R², the mean over the measured steps except the first; and the slope A at the last measured step times the
     tokens of a step, which estimates E[h²].
     """
-    rows = tuned_lanes(table, config, "Adam", head)
+    rows = tuned_runs(table, config, "Adam", head)
     r_squared = np.array([steps[1:].mean() for steps in over_steps(rows, HEAD_PATH[head], "r_squared")])
     return r_squared, at_last_step(rows, HEAD_PATH[head], "slope") * config.batch * config.context
 
@@ -132,9 +132,9 @@ def summary(table, config: Config) -> str:
         lines += [f"{head} head, {about}", header]
         for name in config.arms:
             arm = ARMS[name]
-            rows, rate = tuned_lanes(table, config, name, head), tuned_rate(table, config, arm, head)
+            rows, rate = tuned_runs(table, config, name, head), tuned_rate(table, config, arm, head)
             if not len(rows):
-                lines.append(f"{name:<17} no finished lane")
+                lines.append(f"{name:<17} no finished run")
                 continue
             edge = "*" if at_edge(table, config, name, head) else " "
             numbers = [at_last_step(rows, path[head], "mean_drift") for path in (HEAD_PATH, EMBEDDING_PATH)]

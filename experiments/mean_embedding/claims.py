@@ -11,7 +11,7 @@ from experiments.mean_embedding.analysis import (
     moment_fit,
     over_steps,
     tuned,
-    tuned_lanes,
+    tuned_runs,
 )
 from experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, HEADS, Config
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds, unless_at_edge
@@ -93,7 +93,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             claimed=(0.01, np.inf),
             note=f"{DRIFT}; at least 0.01",
         )
-        rows = tuned_lanes(table, config, "Adam", head)
+        rows = tuned_runs(table, config, "Adam", head)
         yield question, Measurement.over_seeds(at_last_step(rows, HEAD_PATH[head], "mean_drift"))
     for head in config.heads if "Adam" in config.arms else ():
         r_squared, scale = moment_fit(table, config, head)
@@ -120,7 +120,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
 def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     """Yields the claims about Coupled Adam: isotropy and norm of the mean row, as ratios to Adam's."""
     for head in config.heads if {"Adam", "Coupled Adam"} <= set(config.arms) else ():
-        arms = [tuned_lanes(table, config, arm, head) for arm in ("Coupled Adam", "Adam")]
+        arms = [tuned_runs(table, config, arm, head) for arm in ("Coupled Adam", "Adam")]
         for measure, name, statement, claimed, paper in (
             ("isotropy", "isotropy", "{} head more isotropic", (1.0, np.inf), "> 1"),
             (
@@ -149,7 +149,7 @@ def _direction(table, config: Config, context) -> Iterator[Claim]:
     """Yields whether the mean row moves against the hidden state h. The paper states this for single rows; for the mean
     it is our result."""
     for head in config.heads if "Adam" in config.arms else ():
-        rows = tuned_lanes(table, config, "Adam", head)
+        rows = tuned_runs(table, config, "Adam", head)
         measured = f"measures.vocabulary.{HEAD_PATH[head]}.against_hidden" in table
         question = Question(
             statement=f"Adam moves the mean of the {head} head against the mean hidden state",
@@ -167,7 +167,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
     names = ("Adam", "Adam √d", "Coupled Adam √d")
     for head in config.heads if set(names) <= set(config.arms) else ():
         matrix = "tied matrix" if HEADS[head] else "input embedding"
-        plain, scaled, coupled = (tuned_lanes(table, config, name, head) for name in names)
+        plain, scaled, coupled = (tuned_runs(table, config, name, head) for name in names)
         drifts = [at_last_step(rows, EMBEDDING_PATH[head], "mean_drift") for rows in (plain, scaled, coupled)]
         question = Question(
             statement=f"Adam's drift of the {matrix} increases if the embedding's rate is √d times the other rates",
@@ -208,5 +208,5 @@ def _losses(table, config: Config, context) -> Iterator[Claim]:
 
 
 def _difference(first: np.ndarray, second: np.ndarray) -> Measurement:
-    """The mean difference seed by seed; unknown if an arm has no lane or a seed is missing."""
+    """The mean difference seed by seed; unknown if an arm has no run or a seed is missing."""
     return Measurement.over_seeds(first - second if len(first) and len(second) else [])

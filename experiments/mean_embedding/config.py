@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from experiments.common.checks import check_count, check_names, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp.errors import InputError
 from lvp.parametrization import table, uniform
-from lvp.training import Cell, Lane, OptimizerConfig
+from lvp.training import Cell, OptimizerConfig, Run
 
 
 class OptimizerChoice(NamedTuple):
@@ -129,14 +129,14 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellLanes]:
+def cells(config: Config) -> list[CellRuns]:
     """One cell per optimizer and form of head; the arms of an optimizer share it."""
     planned = []
     for head, name in product(config.heads, OPTIMIZERS):
         arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == name]
-        lanes = [lane(config, arm, head, rate, config.seeds[0]) for arm in arms for rate in rates_of(config, arm)]
-        if lanes:
-            planned.append(CellLanes(f"{name}, {head}", cell_of(config, name, head), lanes))
+        runs = [run(config, arm, head, rate, config.seeds[0]) for arm in arms for rate in rates_of(config, arm)]
+        if runs:
+            planned.append(CellRuns(f"{name}, {head}", cell_of(config, name, head), runs))
     return planned
 
 
@@ -158,10 +158,10 @@ def cell_of(config: Config, name: str, head: str) -> Cell:
     )
 
 
-def lane(config: Config, arm: EmbeddingRateArm, head: str, rate: float, seed: int) -> Lane:
-    """The lane with one rate for all roles. A scaled arm has LVP's ratio √d for the matrix that embeds."""
+def run(config: Config, arm: EmbeddingRateArm, head: str, rate: float, seed: int) -> Run:
+    """The run with one rate for all roles. A scaled arm has LVP's ratio √d for the matrix that embeds."""
     lvp = table("lvp", width=config.width, vocab=config.vocab)
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=lvp["hidden"].init_std)
     embeds = "output" if HEADS[head] else "embedding"
     rates = {embeds: rate * lvp["embedding"].lr_multiplier} if arm.scaled else {}
-    return Lane.under(one_rate, rate, seed, rates=rates)
+    return Run.under(one_rate, rate, seed, rates=rates)

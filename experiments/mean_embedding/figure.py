@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from experiments.common.tables import mean_of_finite
-from experiments.mean_embedding.analysis import at_last_step, over_steps, tuned_lanes
+from experiments.mean_embedding.analysis import at_last_step, over_steps, tuned_runs
 from experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, OPTIMIZERS, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
@@ -35,7 +35,7 @@ FREQUENCY_LABEL = "mean frequency p of a bin's tokens"
 def _drift(table, config: Config) -> Panel:
     series, steps = [], np.array(config.measured_steps[1:]) + 1
     for name in OPTIMIZERS:
-        if len(rows := tuned_lanes(table, config, name, "untied")):
+        if len(rows := tuned_runs(table, config, name, "untied")):
             values = over_steps(rows, HEAD_PATH["untied"], "mean_drift")[:, 1:]
             means, spread = np.nanmean(values, axis=0), (np.nanmax(values, axis=0) - np.nanmin(values, axis=0)) / 2
             series.append(Series(name, steps, np.maximum(means, 1e-9), error=spread))
@@ -53,7 +53,7 @@ def _by_bin(rows, head: str, measure: str) -> tuple[np.ndarray, np.ndarray]:
 def _moments(table, config: Config) -> Panel:
     series = []
     for head in config.heads:
-        if len(rows := tuned_lanes(table, config, "Adam", head)):
+        if len(rows := tuned_runs(table, config, "Adam", head)):
             x, y = _by_bin(rows, head, "second_moment")
             line = mean_of_finite(at_last_step(rows, HEAD_PATH[head], "slope_through_origin")) * x
             series.append(Series(head, x, y, predicted=line))
@@ -61,7 +61,7 @@ def _moments(table, config: Config) -> Panel:
 
 
 def _sizes(table, config: Config) -> Panel:
-    by_name = {name: tuned_lanes(table, config, name, "untied") for name in OPTIMIZERS}
+    by_name = {name: tuned_runs(table, config, name, "untied") for name in OPTIMIZERS}
     series = [Series(name, *_by_bin(rows, "untied", "norm")) for name, rows in by_name.items() if len(rows)]
     title = "size of a token's update in the untied head, last step"
     return Panel(title, FREQUENCY_LABEL, "mean ‖u_i‖", series, named_ticks=False)
@@ -70,7 +70,7 @@ def _sizes(table, config: Config) -> Panel:
 def _costs(table, config: Config) -> Panel:
     series = []
     for name, head in product(("Adam", "Coupled Adam", "Adam √d", "Coupled Adam √d"), config.heads):
-        if len(rows := tuned_lanes(table, config, name, head)):
+        if len(rows := tuned_runs(table, config, name, head)):
             bits = rows["valid_bits_per_byte"].to_numpy()
             series.append(Series(f"{name}, {head}", at_last_step(rows, EMBEDDING_PATH[head], "mean_drift"), bits))
     title = "drift against loss at tuned rates, one point per seed"

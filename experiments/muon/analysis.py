@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.tables import finished_by_seed, lane_columns, with_optimizer
-from experiments.muon.config import Arm, Config, arms, cell_label, cell_of, lane, tuned_values
+from experiments.common.tables import finished_by_seed, run_columns, with_optimizer
+from experiments.muon.config import Arm, Config, arms, cell_label, cell_of, run, tuned_values
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, select
-from lvp.training import Lane
+from lvp.training import Run
 
 LOSS = "valid_bits_per_byte"
 
@@ -36,19 +36,19 @@ def tuned(table, config: Config, arm: Arm) -> TunedArm:
 
 
 def _losses(rows, config: Config, arm: Arm, value: float, seeds) -> np.ndarray:
-    """Validation losses [seeds] of an arm at a value; NaN for a missing or diverged lane."""
-    columns = lane_columns(lane(config, arm, value, config.seeds[0]))
+    """Validation losses [seeds] of an arm at a value; NaN for a missing or diverged run."""
+    columns = run_columns(run(config, arm, value, config.seeds[0]))
     rows = rows.filter(["lane.seed", "status", LOSS, *columns])  # the full table is slow to copy
     return finished_by_seed(rows, columns, seeds)[LOSS].to_numpy(float)
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the judging seeds of every arm, at its tuned value."""
-    by_label: dict[str, list[Lane]] = {}
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """The runs of the judging seeds of every arm, at its tuned value."""
+    by_label: dict[str, list[Run]] = {}
     for arm in arms(config):
         value = tuned(table, config, arm).value
-        lanes = [] if value is None else [lane(config, arm, value, seed) for seed in config.judging_seeds]
-        by_label.setdefault(cell_label(arm), []).extend(lanes)
+        runs = [] if value is None else [run(config, arm, value, seed) for seed in config.judging_seeds]
+        by_label.setdefault(cell_label(arm), []).extend(runs)
     return by_label
 
 

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from experiments.common.checks import check_count, sorted_values
 from experiments.common.decoder_runs import TunedRuns, geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp.errors import InputError
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import table
 from lvp.parametrization.rules import PAPER_RULES
-from lvp.training import Cell, Lane, OptimizerConfig
+from lvp.training import Cell, OptimizerConfig, Run
 
 ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
 LVP_POWER = 0.5  # of d, in LVP's ratio
@@ -58,7 +58,7 @@ class Config(TunedRuns):
         if len(self.factors) != len(self.rates_times_width):
             raise InputError(
                 f"factors ({len(self.factors)} values) and rates_times_width ({len(self.rates_times_width)} values) "
-                "must have the same length: every arm is tuned with the same number of lanes"
+                "must have the same length: every arm is tuned with the same number of runs"
             )
 
 
@@ -127,22 +127,22 @@ def cell_of(config: Config, arm: Arm) -> Cell:
     return replace(cell, optimizer=OptimizerConfig("muon", constants | rms))
 
 
-def lane(config: Config, arm: Arm, value: float, seed: int) -> Lane:
-    """The lane of an arm at a value of the number that it tunes."""
+def run(config: Config, arm: Arm, value: float, seed: int) -> Run:
+    """The run of an arm at a value of the number that it tunes."""
     rule = _table(config, arm)
     if arm.power is None:  # nanochat's constants times the value
         published = PAPER_RULES["nanochat"].rows(config.width, config.vocab, 1.0)
         rates = {role: value * numbers[1] for role, numbers in published.items()}
-        return Lane.under(rule, rates["hidden"], seed, rates=rates)
+        return Run.under(rule, rates["hidden"], seed, rates=rates)
     hidden = value / config.width
-    return Lane.under(rule, hidden, seed, rates={"embedding": hidden * config.width**arm.power})
+    return Run.under(rule, hidden, seed, rates={"embedding": hidden * config.width**arm.power})
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """One cell per optimizer, and one for nanochat's constants, with the lanes of the selecting seeds."""
-    by_label: dict[str, CellLanes] = {}
+def cells(config: Config) -> list[CellRuns]:
+    """One cell per optimizer, and one for nanochat's constants, with the runs of the selecting seeds."""
+    by_label: dict[str, CellRuns] = {}
     for arm in arms(config):
-        planned = by_label.setdefault(cell_label(arm), CellLanes(cell_label(arm), cell_of(config, arm), []))
-        lanes = [lane(config, arm, x, seed) for x in tuned_values(config, arm) for seed in config.selecting_seeds]
-        by_label[planned.label] = planned._replace(lanes=[*planned.lanes, *lanes])
+        planned = by_label.setdefault(cell_label(arm), CellRuns(cell_label(arm), cell_of(config, arm), []))
+        runs = [run(config, arm, x, seed) for x in tuned_values(config, arm) for seed in config.selecting_seeds]
+        by_label[planned.label] = planned._replace(runs=[*planned.runs, *runs])
     return list(by_label.values())

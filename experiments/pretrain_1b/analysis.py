@@ -3,10 +3,10 @@
 import numpy as np
 
 from experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, finished_by_seed, lists_by_row
-from experiments.pretrain_1b.config import Config, judging_lanes
+from experiments.pretrain_1b.config import Config, judging_runs
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Selected, Tuned, select
-from lvp.training import Lane
+from lvp.training import Run
 
 
 def selected_rate(table, config: Config, ratio: float) -> Selected | None:
@@ -15,8 +15,7 @@ def selected_rate(table, config: Config, ratio: float) -> Selected | None:
     None if no rate finished with all selecting seeds.
     """
     losses = [
-        _lanes(table, config, ratio, rate, config.selecting_seeds)["valid_loss"].to_numpy(float)
-        for rate in config.rates
+        _runs(table, config, ratio, rate, config.selecting_seeds)["valid_loss"].to_numpy(float) for rate in config.rates
     ]
     return select(np.array(losses))
 
@@ -32,12 +31,12 @@ def tuned_rate(table, config: Config, ratio: float | None = None) -> float | Non
     return None if selected is None else config.rates[selected.best]
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """Cell label → the lanes of every judging seed: of every ratio at √d's tuned rate, and of ratio 1 at its own."""
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """Cell label → the runs of every judging seed: of every ratio at √d's tuned rate, and of ratio 1 at its own."""
     rate = tuned_rate(table, config)
     if not config.rates or rate is None:
         return {}
-    return judging_lanes(config, rate, tuned_rate(table, config, 1.0))
+    return judging_runs(config, rate, tuned_rate(table, config, 1.0))
 
 
 def tuned(table, config: Config, ratio: float) -> Tuned:
@@ -47,47 +46,47 @@ def tuned(table, config: Config, ratio: float) -> Tuned:
     return Tuned(losses) if selected is None else Tuned(losses, selected.elsewhere)
 
 
-def lanes_by_seed(table, config: Config, ratio: float, own_rate: bool = False):
-    """One row per judging seed at a ratio; NaN in the row of a missing or diverged lane.
+def runs_by_seed(table, config: Config, ratio: float, own_rate: bool = False):
+    """One row per judging seed at a ratio; NaN in the row of a missing or diverged run.
 
     Args:
-      own_rate: whether the lanes have the rate that is tuned at this ratio (1 or √d). The default is √d's tuned rate.
+      own_rate: whether the runs have the rate that is tuned at this ratio (1 or √d). The default is √d's tuned rate.
     """
     rate = tuned_rate(table, config, ratio if own_rate else None)
-    return _lanes(table, config, ratio, rate or np.nan, config.seeds)
+    return _runs(table, config, ratio, rate or np.nan, config.seeds)
 
 
-def _lanes(table, config: Config, ratio: float, rate: float, seeds):
+def _runs(table, config: Config, ratio: float, rate: float, seeds):
     columns = {EMBEDDING_RATE: float(f"{rate * ratio:.6g}")} | ({HIDDEN_RATE: rate} if config.rates else {})
     return finished_by_seed(table, columns, seeds)
 
 
 def values_by_seed(table, config: Config, ratio: float, column: str, own_rate: bool = False) -> np.ndarray:
-    """A column of numbers [seeds] at a ratio; NaN for a missing or diverged lane.
+    """A column of numbers [seeds] at a ratio; NaN for a missing or diverged run.
 
-    `own_rate`: as in `lanes_by_seed`.
+    `own_rate`: as in `runs_by_seed`.
     """
-    rows = lanes_by_seed(table, config, ratio, own_rate)
+    rows = runs_by_seed(table, config, ratio, own_rate)
     return rows[column].to_numpy(float) if column in rows else np.full(len(config.seeds), np.nan)
 
 
 def validation_curves(table, config: Config, ratio: float, own_rate: bool = False) -> np.ndarray:
-    """Validation losses [seeds, measured steps] in nats per token; NaN for a missing or diverged lane.
+    """Validation losses [seeds, measured steps] in nats per token; NaN for a missing or diverged run.
 
-    `own_rate`: as in `lanes_by_seed`.
+    `own_rate`: as in `runs_by_seed`.
     """
-    rows = lanes_by_seed(table, config, ratio, own_rate)
+    rows = runs_by_seed(table, config, ratio, own_rate)
     return lists_by_row(rows, "measures.validation.loss", (len(config.measured_steps),))
 
 
 def word_perplexities(table, config: Config, ratio: float) -> np.ndarray:
     """Perplexities by word [seeds, scored steps + 1], of a ratio at its own rate. The last one is that of the end.
 
-    NaN for a missing or diverged lane.
+    NaN for a missing or diverged run.
     """
     # WikiText counts line ends as words, so this column is the paper's perplexity by word.
     at_end = values_by_seed(table, config, ratio, "perplexity_by_tokens", own_rate=True)
-    rows, measured = lanes_by_seed(table, config, ratio, own_rate=True), config.measured_steps
+    rows, measured = runs_by_seed(table, config, ratio, own_rate=True), config.measured_steps
     curves = lists_by_row(rows, "perplexities_by_tokens", (len(measured),))
     return np.column_stack([*(curves[:, measured.index(step)] for step in config.scored_steps), at_end])
 

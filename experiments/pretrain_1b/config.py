@@ -8,11 +8,11 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_points, check_schedule, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp.analysis.claims import refusal
 from lvp.errors import InputError
 from lvp.parametrization import table, uniform
-from lvp.training import Cell, Lane, OptimizerConfig, check_positive
+from lvp.training import Cell, OptimizerConfig, Run, check_positive
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ TIERS = {
 
 
 def cell_of(config: Config) -> Cell:
-    """The cell of lanes whose words are scored only at the end."""
+    """The cell of runs whose words are scored only at the end."""
     own = ("norm_epsilon", "attention_block", "heads", "kv_heads", "window")
     form = {"positions": "rotary", "mlp": "swiglu", **{name: getattr(config, name) for name in own}}
     model = config.model(config.width, config.vocab, **form)
@@ -187,26 +187,26 @@ def cell_of(config: Config) -> Cell:
     )
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """Returns the cell of most lanes, and a cell that also scores words during the training of ratios 1 and √d.
+def cells(config: Config) -> list[CellRuns]:
+    """Returns the cell of most runs, and a cell that also scores words during the training of ratios 1 and √d.
 
-    If the rate is tuned, the lanes have every rate at ratios 1 and √d. `analysis.follow_up` adds the lanes of the tuned
-    rates, which are all lanes of the second cell. Otherwise the lanes have every ratio and judging seed.
+    If the rate is tuned, the runs have every rate at ratios 1 and √d. `analysis.follow_up` adds the runs of the tuned
+    rates, which are all runs of the second cell. Otherwise the runs have every ratio and judging seed.
     """
     if config.rates:
-        settings = product((1.0, config.root), config.rates, config.selecting_seeds)
-        lanes = {label(config): [lane_of(config, *setting) for setting in settings]}
+        points = product((1.0, config.root), config.rates, config.selecting_seeds)
+        runs = {label(config): [run_of(config, *point) for point in points]}
     else:
-        lanes = judging_lanes(config, config.rate, config.rate)
+        runs = judging_runs(config, config.rate, config.rate)
     cell = cell_of(config)
     planned = {label(config): cell}
     if config.scored_points:
         planned[label(config, scored=True)] = replace(cell, scored_steps=config.scored_steps)
-    return [CellLanes(name, cell, lanes.get(name, [])) for name, cell in planned.items()]
+    return [CellRuns(name, cell, runs.get(name, [])) for name, cell in planned.items()]
 
 
-def judging_lanes(config: Config, rate: float, rate_for_all: float | None) -> dict[str, list[Lane]]:
-    """Returns cell label → lanes of the judging seeds: every ratio at `rate`, and ratio 1 at `rate_for_all`.
+def judging_runs(config: Config, rate: float, rate_for_all: float | None) -> dict[str, list[Run]]:
+    """Returns cell label → runs of the judging seeds: every ratio at `rate`, and ratio 1 at `rate_for_all`.
 
     Words are scored during the training of √d at `rate` and of ratio 1 at `rate_for_all`.
 
@@ -214,11 +214,11 @@ def judging_lanes(config: Config, rate: float, rate_for_all: float | None) -> di
       rate_for_all: η of ratio 1 as a rival of √d; None omits this rival.
     """
     compared = [(config.root, rate), *([] if rate_for_all is None else [(1.0, rate_for_all)])]
-    lanes: dict[str, list[Lane]] = {}
-    for setting in dict.fromkeys([*((ratio, rate) for ratio in config.ratios), *compared]):
-        name = label(config, scored=bool(config.scored_points) and setting in compared)
-        lanes.setdefault(name, []).extend(lane_of(config, *setting, seed) for seed in config.seeds)
-    return lanes
+    runs: dict[str, list[Run]] = {}
+    for point in dict.fromkeys([*((ratio, rate) for ratio in config.ratios), *compared]):
+        name = label(config, scored=bool(config.scored_points) and point in compared)
+        runs.setdefault(name, []).extend(run_of(config, *point, seed) for seed in config.seeds)
+    return runs
 
 
 def label(config: Config, scored: bool = False) -> str:
@@ -226,9 +226,9 @@ def label(config: Config, scored: bool = False) -> str:
     return f"d {config.width}" + ", words scored" * scored
 
 
-def lane_of(config: Config, ratio: float, rate: float, seed: int) -> Lane:
-    """Returns the lane with `rate` for all roles except the embedding, which has `ratio` · `rate`."""
+def run_of(config: Config, ratio: float, rate: float, seed: int) -> Run:
+    """Returns the run with `rate` for all roles except the embedding, which has `ratio` · `rate`."""
     hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=hidden.init_std)
     rates = {"embedding": float(f"{rate * ratio:.6g}")}
-    return Lane.under(one_rate, rate, seed, rates=rates, warmup_steps=round(config.warmup * config.steps))
+    return Run.under(one_rate, rate, seed, rates=rates, warmup_steps=round(config.warmup * config.steps))

@@ -7,14 +7,14 @@ from itertools import product
 import numpy as np
 
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
-from experiments.common.transferred_entries import cell_of, lane_of, lanes_by_label, losses_of, rows_of
+from experiments.common.transferred_entries import cell_of, losses_of, rows_of, run_of, runs_by_label
 from experiments.rate_transfer.config import Config, labels
 from lvp import analysis
 from lvp.analysis import Optimum, Slope
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
 from lvp.analysis.tuned import Selected, Tuned, difference, select
-from lvp.training import Lane
+from lvp.training import Run
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _transfer(table, config: Config, name: str) -> Transfer:
     rows = {d: rows_of(table, cell_of(config, entry, size)) for d, size in sizes.items()}
 
     def losses(width: int, constant: float, seeds: Sequence[int]) -> np.ndarray:
-        return losses_of(rows[width], lane_of(config, entry, sizes[width], constant, config.seeds[0]), seeds)
+        return losses_of(rows[width], run_of(config, entry, sizes[width], constant, config.seeds[0]), seeds)
 
     def judged(width: int, best: Selected | None) -> np.ndarray:
         if best is None:
@@ -97,16 +97,16 @@ def _transfer(table, config: Config, name: str) -> Transfer:
     return Transfer(widths)
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the judging seeds: every entry at every width, with its best constant and with that of the base."""
-    lanes = []
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """The runs of the judging seeds: every entry at every width, with its best constant and with that of the base."""
+    runs = []
     for name, transfer in read(table, config).items():
         base = transfer.widths[config.width].selected
         for (size_name, size), each in zip(config.sizes.items(), transfer.widths.values(), strict=True):
             for best, seed in product(filter(None, (each.selected, base)), config.judging_seeds):
                 constant = config.constants[best.best]
-                lanes.append((size_name, name, lane_of(config, config.chosen[name], size, constant, seed)))
-    return lanes_by_label(labels(config), lanes)
+                runs.append((size_name, name, run_of(config, config.chosen[name], size, constant, seed)))
+    return runs_by_label(labels(config), runs)
 
 
 def penalty(by_entry: Mapping[str, Transfer], name: str, width: int) -> Measurement:

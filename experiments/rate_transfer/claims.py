@@ -51,7 +51,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         answer = question.answer(measured, context, seeds, reason=reason)
         edges = ([name for name in side if _at_edge(at_last[name])] for side in (plus, minus))
         answers.append(unless_at_edge(answer, ABOVE_ZERO, *edges))
-    of_powers = Seeds(config.selecting_seeds)  # whose lanes are at every constant
+    of_powers = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
         statement="SP's best constant depends less on the width with the embedding's rate times d",
         source=KALRA,

@@ -5,7 +5,7 @@ from itertools import product
 
 from experiments.common.checks import sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
@@ -13,7 +13,7 @@ from experiments.common.transferred_entries import (
     cells_of,
     chosen_entries,
     labels_of_cells,
-    lane_of,
+    run_of,
 )
 from lvp.errors import InputError
 from lvp.parametrization import Shape
@@ -88,12 +88,12 @@ def labels(config: Config) -> dict[tuple[str, str], str]:
     return labels_of_cells(config, config.chosen, config.sizes)
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """The cells of all entries and widths, with the lanes of the selecting seeds at every constant."""
-    lanes = (
-        (size_name, name, lane_of(config, entry, size, constant, seed))
+def cells(config: Config) -> list[CellRuns]:
+    """The cells of all entries and widths, with the runs of the selecting seeds at every constant."""
+    runs = (
+        (size_name, name, run_of(config, entry, size, constant, seed))
         for (size_name, size), (name, entry), constant, seed in product(
             config.sizes.items(), config.chosen.items(), config.constants, config.selecting_seeds
         )
     )
-    return cells_of(config, config.chosen, config.sizes, labels(config), lanes)
+    return cells_of(config, config.chosen, config.sizes, labels(config), runs)

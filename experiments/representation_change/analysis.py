@@ -12,8 +12,8 @@ EARLY, LATE, SETTLED = 0.01, 0.5, 0.05
 NEURON_SNR, JOINT_SNR = "neuron_snr", "snr"  # the median over neurons; φ of the joint gradient of all matrices
 
 
-def lanes_by_seed(table, config: Config, name: str):
-    """One row per seed of an arm; no row if no lane finished. NaN in the row of a missing or diverged lane."""
+def runs_by_seed(table, config: Config, name: str):
+    """One row per seed of an arm; no row if no run finished. NaN in the row of a missing or diverged run."""
     arm = ARMS[name]
     columns = {"cell.optimizer.kind": arm.optimizer, "lane.warmup_steps": warmup_steps(config, arm)}
     if not len(select(table, {**columns, "status": "finished"})):
@@ -22,7 +22,7 @@ def lanes_by_seed(table, config: Config, name: str):
 
 
 def over_steps(rows, config: Config, measure: str) -> np.ndarray:
-    """A measure of the hidden matrices [seeds, measured steps]; NaN for a missing or diverged lane."""
+    """A measure of the hidden matrices [seeds, measured steps]; NaN for a missing or diverged run."""
     return lists_by_row(rows, f"measures.roles.{ROLE}.{measure}", (len(config.measured_steps),))
 
 
@@ -79,7 +79,7 @@ def cancelled(rows, config: Config, average=np.median) -> np.ndarray:
 def summary(table, config: Config) -> str:
     """Equation 9 and its simulation; φ, B φ and momentum of every arm."""
     blocks = [equation_nine.lines(table)]
-    if any(len(lanes_by_seed(table, config, name)) for name in config.arms):
+    if any(len(runs_by_seed(table, config, name)) for name in config.arms):
         blocks.append(_trained_lines(table, config))
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) or "nothing has run"
 
@@ -94,9 +94,9 @@ def _trained_lines(table, config: Config) -> list[str]:
         + f"{'cosine':>7} {'cancelled':>10}",
     ]
     for name in config.arms:
-        rows = lanes_by_seed(table, config, name)
+        rows = runs_by_seed(table, config, name)
         if not len(rows):
-            lines.append(f"{name:<18} no finished lane")
+            lines.append(f"{name:<18} no finished run")
             continue
         snr = over_steps(rows, config, NEURON_SNR)
         columns = (

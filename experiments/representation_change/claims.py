@@ -15,7 +15,7 @@ from experiments.representation_change.analysis import (
     cancelled,
     exceeds,
     falls,
-    lanes_by_seed,
+    runs_by_seed,
 )
 from experiments.representation_change.config import ARMS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
@@ -42,9 +42,9 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
 
     Figure 4 shows LionAR only, so claims about AdamW are our results.
     """
-    other_batch = f"the lanes train with batch {config.batch}, the paper with {PAPER_BATCH}"
+    other_batch = f"the runs train with batch {config.batch}, the paper with {PAPER_BATCH}"
     for name in config.arms:
-        rows, of_paper = lanes_by_seed(table, config, name), ARMS[name].optimizer == "lion_ar"
+        rows, of_paper = runs_by_seed(table, config, name), ARMS[name].optimizer == "lion_ar"
         source = SOURCE if of_paper else OUR_RESULT
         untested = other_batch if of_paper and config.batch != PAPER_BATCH else ""
         if of_paper:

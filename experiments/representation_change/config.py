@@ -7,12 +7,12 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_points, check_schedule, sorted_values
 from experiments.common.decoder_runs import DecoderRuns
-from experiments.common.experiment import Calculation, CellLanes
+from experiments.common.experiment import Calculation, CellRuns
 from experiments.representation_change import equation_nine
 from lvp.errors import InputError
 from lvp.models.configs import GPT2_FORM
 from lvp.parametrization import table, uniform
-from lvp.training import Cell, Lane, OptimizerConfig, check_positive
+from lvp.training import Cell, OptimizerConfig, Run, check_positive
 
 
 class WarmupArm(NamedTuple):
@@ -138,29 +138,29 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellLanes]:
+def cells(config: Config) -> list[CellRuns]:
     """The cells: a calculation for each C of equation 9, and a trained cell for each optimizer."""
     return [*calculations(config), *trained(config)]
 
 
-def calculations(config: Config) -> list[CellLanes]:
-    """One cell for each C of equation 9, with a lane for each B."""
-    planned, lanes = [], [{"batch": batch} for batch in config.batch_sizes]
+def calculations(config: Config) -> list[CellRuns]:
+    """One cell for each C of equation 9, with a run for each B."""
+    planned, runs = [], [{"batch": batch} for batch in config.batch_sizes]
     for fan_in in config.fan_ins:
         arguments = {"fan_in": fan_in, "snrs": list(config.snrs), "numbers": config.numbers, "seed": config.seeds[0]}
         cell = Calculation(arguments, equation_nine.FLOPS_PER_NUMBER * config.numbers)
-        planned.append(CellLanes(f"equation 9, C {fan_in}", cell, lanes))
+        planned.append(CellRuns(f"equation 9, C {fan_in}", cell, runs))
     return planned
 
 
-def trained(config: Config) -> list[CellLanes]:
+def trained(config: Config) -> list[CellRuns]:
     """One cell for each optimizer. The arms of a cell differ in warm-up."""
     planned = []
     for kind, name in NAMES.items():
         arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == kind]
-        lanes = [lane(config, arm, seed) for arm in arms for seed in config.seeds]
-        if lanes:
-            planned.append(CellLanes(name, trained_cell(config, kind), lanes))
+        runs = [run(config, arm, seed) for arm in arms for seed in config.seeds]
+        if runs:
+            planned.append(CellRuns(name, trained_cell(config, kind), runs))
     return planned
 
 
@@ -178,13 +178,13 @@ def trained_cell(config: Config, kind: str) -> Cell:
     )
 
 
-def lane(config: Config, arm: WarmupArm, seed: int) -> Lane:
-    """The lane of an arm. All roles have one rate and one init std."""
+def run(config: Config, arm: WarmupArm, seed: int) -> Run:
+    """The run of an arm. All roles have one rate and one init std."""
     rate = config.lion_rate if arm.optimizer == "lion_ar" else config.adamw_rate
     hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
     std = hidden.init_std if config.init_std is None else config.init_std
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=std)
-    return Lane.under(one_rate, rate, seed, warmup_steps=warmup_steps(config, arm))
+    return Run.under(one_rate, rate, seed, warmup_steps=warmup_steps(config, arm))
 
 
 def warmup_steps(config: Config, arm: WarmupArm) -> int:

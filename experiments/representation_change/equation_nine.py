@@ -1,4 +1,4 @@
-"""Equation 9 of Kosson et al. 2024 and its Monte Carlo simulation: the calculated lanes of `representation_change`.
+"""Equation 9 of Kosson et al. 2024 and its Monte Carlo simulation: the calculated runs of `representation_change`.
 
 The simulated quantity is E[Δy²]/E[y²] at η = ‖w‖ = 1. Equation 9 replaces a mean of ratios by a ratio of means
 (`lvp.theory.representation_change`). The error of this form is visible for few inputs C.
@@ -30,13 +30,13 @@ def num_draws(arguments: Mapping[str, Any], batch: int) -> int:
     return max(least, min(arguments["numbers"] // (batch * arguments["fan_in"]), most))
 
 
-def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any], dataset=None) -> dict[str, Any]:
-    """The outcome of a lane: lists over φ of the simulated change, its standard error, and each form of equation 9."""
+def calculate(arguments: Mapping[str, Any], run: Mapping[str, Any], dataset=None) -> dict[str, Any]:
+    """The outcome of a run: lists over φ of the simulated change, its standard error, and each form of equation 9."""
     import jax
 
     from lvp.theory import representation_change as theory
 
-    snrs, batch, fan_in = arguments["snrs"], lane["batch"], arguments["fan_in"]
+    snrs, batch, fan_in = arguments["snrs"], run["batch"], arguments["fan_in"]
     draws = num_draws(arguments, batch)
     key = jax.random.key(arguments["seed"])
     simulated = theory.simulated_representation_change(key, snrs, batch, fan_in, draws=draws)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.representation_change import equation_nine
-from experiments.representation_change.analysis import NEURON_SNR, SETTLED, lanes_by_seed, over_steps
+from experiments.representation_change.analysis import NEURON_SNR, SETTLED, over_steps, runs_by_seed
 from experiments.representation_change.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
@@ -49,7 +49,7 @@ def _panel(
     steps = np.array(config.measured_steps)
     shown, series = steps >= start * config.steps, []
     for name in config.arms:
-        values = over_steps(lanes_by_seed(table, config, name), config, measure)[:, shown]
+        values = over_steps(runs_by_seed(table, config, name), config, measure)[:, shown]
         values = values[np.isfinite(values).any(axis=1)]
         if len(values):
             mean, *band = values.mean(axis=0), values.min(axis=0), values.max(axis=0)

@@ -32,15 +32,15 @@ def claims(table, config: Config, context) -> list[Claim]:
     made, seeds = points(table, config), Seeds(config.seeds)
     by_law, fitted = spreads(made), exponents(config, made)
     law, rival = by_law[LAW], best_rival(by_law)
-    note = f"half-width of the band of 95 % of the settings; {law.num_points} of {sum(p.added > 0 for p in made)} "
-    note += f"settings with added positions resolved; constant {law.constant.text('.2g')}"
+    note = f"half-width of the band of 95 % of the variants; {law.num_points} of {sum(p.added > 0 for p in made)} "
+    note += f"variants with added positions resolved; constant {law.constant.text('.2g')}"
     if rival is not None:
         better = by_law[rival].width.value < law.width.value
         note += f"; {'better' if better else 'next'}: {rival}, ±{by_law[rival].width.percent()} %"
     answers = [
         Question(
             statement="η_E s √T / RMS(positions) at the best rate is constant within "
-            f"±{config.tolerance:.0%} over all settings",
+            f"±{config.tolerance:.0%} over all variants",
             source=SOURCE,
             paper_value=f"≤ {config.tolerance:g}",
             claimed=(0.0, config.tolerance),
@@ -65,7 +65,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         paper_value=-0.5,
         claimed=-0.5,
         rivals=(0.0, -1.0),
-        note="mean over settings, t interval",
+        note="mean over variants, t interval",
     )
     answers.append(within.answer(prefix_exponent(table, config), context, seeds))
     for name in config.optimizers[1:]:
@@ -75,7 +75,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             source=SOURCE,
             paper_value=1.0,
             claimed=(1 / (1 + config.tolerance), 1 + config.tolerance),
-            note="ratio of the constants at the base setting",
+            note="ratio of the constants at the base variant",
         )
         answers.append(question.answer(optimizer_ratio(config, made, name), context, seeds))
     answers.append(_with_later_losses(table, config, context))
@@ -91,7 +91,7 @@ def _with_later_losses(table, config: Config, context) -> Claim:
         source=SOURCE,
         paper_value=f"≤ {config.tolerance:g}",
         claimed=(0.0, config.tolerance),
-        note=f"{later.num_points} settings resolved; constant {later.constant.text('.2g')}",
+        note=f"{later.num_points} variants resolved; constant {later.constant.text('.2g')}",
     )
     return by_later_loss.answer(later.width, context, Seeds(config.seeds))
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_names, check_points, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp.errors import InputError
 from lvp.models.configs import CHOICES, DecoderConfig, forward_multipliers
 from lvp.parametrization import row_multiplier, table
-from lvp.training import Cell, Lane, OptimizerConfig, check_positive
+from lvp.training import Cell, OptimizerConfig, Run, check_positive
 
 TOKEN_ROWS = ("sqrt", "plain")  # normalized rows have no constant factor
 OPTIMIZERS = {"adam": "Adam", "lion_a": "LionA"}  # key of `lvp.training.OPTIMIZERS` → name in tables
@@ -23,14 +23,14 @@ PREFIXES = (0.2, 0.4)  # parts of a run that are read as shorter runs; both end 
 class Config(DecoderRuns):
     """Defaults are the paper tier. The shapes are those of Hayou & Liu 2025; all else is ours.
 
-    The base setting has `width`, `steps`, factors of 1, and the first of `token_rows`, `positions` and `optimizers`.
+    The base variant has `width`, `steps`, factors of 1, and the first of `token_rows`, `positions` and `optimizers`.
     """
 
     vocab: int = 32768  # C.1; fixed, so that widths have the same tokens
-    width: int = 1024  # of the base setting
+    width: int = 1024  # of the base variant
     widths: tuple[int, ...] = (256, 1024, 4096)
     token_rows: tuple[str, ...] = TOKEN_ROWS  # how rows enter the model, at every width
-    steps: int = 10_000  # C.1; of the base setting
+    steps: int = 10_000  # C.1; of the base variant
     horizons: tuple[int, ...] = (2_000, 10_000, 80_000)  # steps of separate runs, at every width
     long_seeds: int = 2  # number of seeds at horizons above `steps`: the first of `seeds`
     long_rates: int = 6  # number of rates at horizons above `steps`, at most: the lowest of the grid
@@ -51,12 +51,12 @@ class Config(DecoderRuns):
             sorted_values(self, name, positive=True)
             if base not in getattr(self, name):
                 raise InputError(
-                    f"{name} must contain {base}, the value of the base setting; got {getattr(self, name)}"
+                    f"{name} must contain {base}, the value of the base variant; got {getattr(self, name)}"
                 )
         for name in ("amplitude_factors", "std_factors"):
             sorted_values(self, name, positive=True)
             if 1.0 not in getattr(self, name):
-                raise InputError(f"{name} must contain 1, the value of the base setting; got {getattr(self, name)}")
+                raise InputError(f"{name} must contain 1, the value of the base variant; got {getattr(self, name)}")
         check_names("token_rows", self.token_rows, TOKEN_ROWS)
         check_names("positions", self.positions, CHOICES["positions"])
         check_names("optimizers", self.optimizers, OPTIMIZERS)
@@ -75,8 +75,8 @@ class Config(DecoderRuns):
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One combination of the factors; its lanes differ in rate and seed."""
+class Variant:
+    """One combination of the factors; its runs differ in rate and seed."""
 
     width: int  # d
     steps: int  # T
@@ -103,17 +103,17 @@ class Setting:
         return ", ".join(parts)
 
 
-def base(config: Config) -> Setting:
-    """The base setting. Every other setting differs from it in one factor, or in the width and one factor."""
-    return Setting(config.width, config.steps, config.token_rows[0], optimizer=config.optimizers[0])
+def base(config: Config) -> Variant:
+    """The base variant. Every other variant differs from it in one factor, or in the width and one factor."""
+    return Variant(config.width, config.steps, config.token_rows[0], optimizer=config.optimizers[0])
 
 
-def settings(config: Config) -> list[Setting]:
-    """All settings, each once: row factor and horizon at every width, the other factors at the base width."""
-    return list(dict.fromkeys(_settings(config)))
+def variants(config: Config) -> list[Variant]:
+    """All variants, each once: row factor and horizon at every width, the other factors at the base width."""
+    return list(dict.fromkeys(_variants(config)))
 
 
-def _settings(config: Config) -> Iterator[Setting]:
+def _variants(config: Config) -> Iterator[Variant]:
     start = base(config)
     for width in config.widths:
         yield from (replace(start, width=width, token_rows=rows) for rows in config.token_rows)
@@ -124,91 +124,91 @@ def _settings(config: Config) -> Iterator[Setting]:
     yield from (replace(start, optimizer=optimizer) for optimizer in config.optimizers)
 
 
-def growths(config: Config, setting: Setting) -> tuple[float, ...]:
-    """The grid of η_E s √T of a setting.
+def growths(config: Config, variant: Variant) -> tuple[float, ...]:
+    """The grid of η_E s √T of a variant.
 
     A factor other than 1 on the amplitude or the init std extends the grid by this factor, upwards if it is above 1 and
     downwards if it is below. The grid then contains the optimum whether or not the optimum follows the factor. Runs
-    longer than the base setting's have only the lowest rates, because their optimum is lower.
+    longer than the base variant's have only the lowest rates, because their optimum is lower.
     """
-    factor = setting.amplitude * setting.std
+    factor = variant.amplitude * variant.std
     low, high = config.lowest_rate * min(1.0, factor), config.highest_rate * max(1.0, factor)
     ratio = math.log(config.highest_rate / config.lowest_rate) / (config.num_rates - 1)
     rates = geometric(low, high, config.num_rates + min(100, round(abs(math.log(factor)) / ratio)))
-    return rates[: config.long_rates] if setting.steps > config.steps else rates
+    return rates[: config.long_rates] if variant.steps > config.steps else rates
 
 
-def embedding_rates(config: Config, setting: Setting) -> tuple[float, ...]:
-    """η_E of a setting's lanes, rounded to 4 digits."""
-    unit = setting.row_factor * math.sqrt(setting.steps)
-    return tuple(float(f"{growth / unit:.4g}") for growth in growths(config, setting))
+def embedding_rates(config: Config, variant: Variant) -> tuple[float, ...]:
+    """η_E of a variant's runs, rounded to 4 digits."""
+    unit = variant.row_factor * math.sqrt(variant.steps)
+    return tuple(float(f"{growth / unit:.4g}") for growth in growths(config, variant))
 
 
-def seeds(config: Config, setting: Setting) -> tuple[int, ...]:
-    """The seeds of a setting: fewer for runs longer than the base setting's."""
-    return config.seeds[: config.long_seeds] if setting.steps > config.steps else config.seeds
+def seeds(config: Config, variant: Variant) -> tuple[int, ...]:
+    """The seeds of a variant: fewer for runs longer than the base variant's."""
+    return config.seeds[: config.long_seeds] if variant.steps > config.steps else config.seeds
 
 
-def prefixes(config: Config, setting: Setting) -> tuple[int, ...]:
-    """The steps at which a setting's lanes are read as shorter runs: from the shortest horizon to its own steps."""
-    read = {int(setting.steps * part) for part in PREFIXES}
-    return tuple(sorted(steps for steps in read | {setting.steps} if steps >= config.horizons[0]))
+def prefixes(config: Config, variant: Variant) -> tuple[int, ...]:
+    """The steps at which a variant's runs are read as shorter runs: from the shortest horizon to its own steps."""
+    read = {int(variant.steps * part) for part in PREFIXES}
+    return tuple(sorted(steps for steps in read | {variant.steps} if steps >= config.horizons[0]))
 
 
-def measured_steps(config: Config, setting: Setting) -> tuple[int, ...]:
+def measured_steps(config: Config, variant: Variant) -> tuple[int, ...]:
     """Steps whose inputs are measured: at equal ratios, and the last step of every prefix."""
-    equal_ratios = {round(x) - 1 for x in np.geomspace(1, setting.steps, config.points)}
-    return tuple(sorted(equal_ratios | {steps - 1 for steps in prefixes(config, setting)}))
+    equal_ratios = {round(x) - 1 for x in np.geomspace(1, variant.steps, config.points)}
+    return tuple(sorted(equal_ratios | {steps - 1 for steps in prefixes(config, variant)}))
 
 
-def model(config: Config, setting: Setting) -> DecoderConfig:
-    """The decoder of a setting."""
-    sinusoidal = setting.positions == "sinusoidal"
+def model(config: Config, variant: Variant) -> DecoderConfig:
+    """The decoder of a variant."""
+    sinusoidal = variant.positions == "sinusoidal"
     multipliers = forward_multipliers(
-        table("lvp", width=setting.width, vocab=config.vocab, token_rows=setting.token_rows)
+        table("lvp", width=variant.width, vocab=config.vocab, token_rows=variant.token_rows)
     )
     return replace(
-        config.model(setting.width, config.vocab),
-        positions=setting.positions,
-        position_amplitude=config.position_amplitude * setting.amplitude if sinusoidal else 1.0,
+        config.model(variant.width, config.vocab),
+        positions=variant.positions,
+        position_amplitude=config.position_amplitude * variant.amplitude if sinusoidal else 1.0,
         **multipliers,
     )
 
 
-def cell(config: Config, setting: Setting) -> Cell:
-    """The cell of a setting. Settings that differ in the init std share it."""
+def cell(config: Config, variant: Variant) -> Cell:
+    """The cell of a variant. Settings that differ in the init std share it."""
     lion_a = OptimizerConfig("lion_a", {"b": config.b1, "weight_decay": 0.0})  # as Adam: no decay, the same momentum
     return replace(
-        config.cell(model(config, setting), setting.steps),
-        optimizer={"adam": config.adam, "lion_a": lion_a}[setting.optimizer],
-        measured_steps=measured_steps(config, setting),
+        config.cell(model(config, variant), variant.steps),
+        optimizer={"adam": config.adam, "lion_a": lion_a}[variant.optimizer],
+        measured_steps=measured_steps(config, variant),
         measures=("inputs", "later_positions"),
     )
 
 
-def lane(config: Config, setting: Setting, rate: float, seed: int) -> Lane:
-    """LVP's lane with another embedding rate and another init std of the embedding."""
-    lvp = table("lvp", width=setting.width, vocab=config.vocab, token_rows=setting.token_rows)
-    stds = {"embedding": lvp["embedding"].init_std * setting.std}
-    return Lane.under(lvp, config.rate_times_width / setting.width, seed, rates={"embedding": rate}, stds=stds)
+def run(config: Config, variant: Variant, rate: float, seed: int) -> Run:
+    """LVP's run with another embedding rate and another init std of the embedding."""
+    lvp = table("lvp", width=variant.width, vocab=config.vocab, token_rows=variant.token_rows)
+    stds = {"embedding": lvp["embedding"].init_std * variant.std}
+    return Run.under(lvp, config.rate_times_width / variant.width, seed, rates={"embedding": rate}, stds=stds)
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """One cell per program, named after its first setting."""
-    planned: list[CellLanes] = []
-    for setting in settings(config):
-        lanes = [
-            lane(config, setting, rate, seed)
-            for rate in embedding_rates(config, setting)
-            for seed in seeds(config, setting)
+def cells(config: Config) -> list[CellRuns]:
+    """One cell per program, named after its first variant."""
+    planned: list[CellRuns] = []
+    for variant in variants(config):
+        runs = [
+            run(config, variant, rate, seed)
+            for rate in embedding_rates(config, variant)
+            for seed in seeds(config, variant)
         ]
-        own = cell(config, setting)
+        own = cell(config, variant)
         for i, other in enumerate(planned):
             if other.cell == own:
-                planned[i] = other._replace(lanes=[*other.lanes, *lanes])
+                planned[i] = other._replace(runs=[*other.runs, *runs])
                 break
         else:
-            planned.append(CellLanes(setting.label, own, lanes))
+            planned.append(CellRuns(variant.label, own, runs))
     return planned
 
 

@@ -58,7 +58,7 @@ class Ranges:
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Constants by setting, laws by spread, powers of the factors, constant over horizon, growth of rows, losses."""
+    """Constants by variant, laws by spread, powers of the factors, constant over horizon, growth of rows, losses."""
     made = points(table, config)
     return sheet(
         [
@@ -77,7 +77,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             f"Base: d {config.width}, T = {config.steps} steps, rows × √d, sinusoidal positions of amplitude "
             f"{config.position_amplitude:g}, σ_E = d^(−1/2), Adam; m = {config.vocab}. s: factor on the rows.",
             "Optima: quadratic in ln η, 95 % intervals; hollow: flagged, in no fit. Spread: half-width of the band "
-            "that holds 95 % of the settings' constants, without the noise of the optima.",
+            "that holds 95 % of the variants' constants, without the noise of the optima.",
         ],
         columns=2,
         size=(7.0, 4.6),
@@ -89,8 +89,8 @@ def _constants(made: Sequence[Point], config: Config) -> Ranges:
     shown = [p for p in made if p.added > 0]
     ends = (law.value / (1 + config.tolerance), law.value * (1 + config.tolerance))
     return Ranges(
-        f"constant of every setting; grey: common constant ±{config.tolerance:.0%}",
-        [p.setting.label for p in shown],
+        f"constant of every variant; grey: common constant ±{config.tolerance:.0%}",
+        [p.variant.label for p in shown],
         [p.constant for p in shown],
         "best η_E · s · √T / RMS(positions)",
         [not p.optimum.resolved for p in shown],
@@ -129,8 +129,8 @@ def _horizons(table, config: Config) -> Panel:
     start, series = base(config), []
     for width in config.widths:
         for steps in config.horizons:
-            setting = replace(start, width=width, steps=steps)
-            read = [p for p in prefix_points(table, config, setting) if p.optimum.resolved and p.constant.interval]
+            variant = replace(start, width=width, steps=steps)
+            read = [p for p in prefix_points(table, config, variant) if p.optimum.resolved and p.constant.interval]
             if not read:
                 continue
             values = np.array([p.constant.value for p in read])
@@ -144,15 +144,15 @@ def _horizons(table, config: Config) -> Panel:
 def _growth(table, config: Config, made: Sequence[Point]) -> Panel:
     series = []
     for point in made:
-        setting = point.setting
-        on_base = setting == replace(base(config), width=setting.width, steps=config.horizons[-1])
+        variant = point.variant
+        on_base = variant == replace(base(config), width=variant.width, steps=config.horizons[-1])
         if not (on_base and point.optimum.rate > 0):
             continue
-        lanes = records_of(table, config, setting)
-        rows, added = inputs_over_steps(lanes, config, setting, point.optimum.rate)
+        runs = records_of(table, config, variant)
+        rows, added = inputs_over_steps(runs, config, variant, point.optimum.rate)
         if np.isfinite([rows, added]).all():
-            steps = np.array(measured_steps(config, setting)) + 1
-            series.append(Series(f"rows, d {setting.width}", steps, rows, line=True, predicted=added))
+            steps = np.array(measured_steps(config, variant)) + 1
+            series.append(Series(f"rows, d {variant.width}", steps, rows, line=True, predicted=added))
     title = "size of the rows as they enter, near the best rate; dashed: positions"
     return Panel(title, "step", "RMS of the entries", series, named_ticks=False, ordered=True)
 
@@ -161,11 +161,11 @@ def _losses(table, config: Config) -> Panel:
     start, series = base(config), []
     for width in config.widths:
         for steps in (config.steps, config.horizons[-1])[: 1 + (config.horizons[-1] != config.steps)]:
-            setting = replace(start, width=width, steps=steps)
-            means = losses(records_of(table, config, setting), config, setting, steps).mean(axis=0)
+            variant = replace(start, width=width, steps=steps)
+            means = losses(records_of(table, config, variant), config, variant, steps).mean(axis=0)
             finished = np.isfinite(means)
             if finished.any():
-                x = np.array(growths(config, setting))[finished]
+                x = np.array(growths(config, variant))[finished]
                 series.append(Series(f"d {width}, T {steps}", x, means[finished], fitted=means[finished]))
     ylabel = "final train loss (nats per token)"
     return Panel("loss over the rate", "η_E · s · √T", ylabel, series, named_ticks=False, ordered=True)

@@ -1,4 +1,4 @@
-"""Laws of the best embedding rate, and the spread of a law's constant over settings."""
+"""Laws of the best embedding rate, and the spread of a law's constant over variants."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,23 +38,23 @@ LAWS: Mapping[str, Mapping[str, float]] = {
 
 
 class Spread(NamedTuple):
-    """A law's constant over settings."""
+    """A law's constant over variants."""
 
     constant: Measurement  # the geometric mean of optimum / prediction
-    width: Measurement  # relative half-width of the band that holds 95 % of the settings, without the optima's noise
+    width: Measurement  # relative half-width of the band that holds 95 % of the variants, without the optima's noise
     num_points: int
 
 
 def spread(optima: Sequence[Optimum], powers: Mapping[str, float], quantities: Mapping[str, np.ndarray]) -> Spread:
-    """The constant of a law and its spread over settings.
+    """The constant of a law and its spread over variants.
 
-    The logarithm of a setting's constant is μ + δ + e. The optimum's noise e has the known variance s², and δ has the
+    The logarithm of a variant's constant is μ + δ + e. The optimum's noise e has the known variance s², and δ has the
     variance τ². τ² is Paule and Mandel's. Its interval is that of the Q profile (Viechtbauer 2007): the values at which
     the weighted residual sum of squares is between the 2.5 % and 97.5 % quantiles of χ² with n − 1 degrees of freedom.
     The width is exp(1.96 τ) − 1. The interval of μ is Knapp and Hartung's.
 
     Args:
-      optima: [N], resolved, from different lanes. powers: quantity → power of the best rate under the law.
+      optima: [N], resolved, from different runs. powers: quantity → power of the best rate under the law.
       quantities: name → values [N], positive.
 
     Returns:

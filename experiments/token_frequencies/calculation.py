@@ -1,4 +1,4 @@
-"""The calculation of one lane of `token_frequencies`."""
+"""The calculation of one run of `token_frequencies`."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from lvp import theory
 CURVE_POINTS = 80
 
 
-def calculate(arguments, lane, dataset) -> dict:
+def calculate(arguments, run, dataset) -> dict:
     """The fit of frequency over rank, and the mean squares of lemma 1 and theorem 2."""
     alpha = np.sort(dataset.frequencies())[::-1]
     tokens = dataset.num_tokens

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from experiments.common.checks import sorted_values
-from experiments.common.experiment import Calculation, CellLanes
+from experiments.common.experiment import Calculation, CellRuns
 from lvp.errors import InputError
 from lvp.training import DataConfig
 
@@ -34,10 +34,10 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """One cell of one lane per vocabulary, since each vocabulary has its own tokenizer."""
+def cells(config: Config) -> list[CellRuns]:
+    """One cell of one run per vocabulary, since each vocabulary has its own tokenizer."""
     shared = {"ranks": [config.first_rank, config.last_rank]}
     return [
-        CellLanes(f"m {vocab}", Calculation(shared, 1e9, DataConfig(config.corpus), vocab), [{"vocab": vocab}])
+        CellRuns(f"m {vocab}", Calculation(shared, 1e9, DataConfig(config.corpus), vocab), [{"vocab": vocab}])
         for vocab in config.vocabs
     ]

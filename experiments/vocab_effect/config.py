@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from experiments.common.checks import sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from experiments.common.shape_powers import Slice, slices
 from experiments.width_vocab import config as width_vocab
 from lvp.errors import InputError
@@ -79,7 +79,7 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """One cell per shape, with a lane for every rate and seed."""
+def cells(config: Config) -> list[CellRuns]:
+    """One cell per shape, with a run for every rate and seed."""
     (rows,) = config.token_rows
     return [width_vocab.swept_cell(config, f"d {d}, m {m}", rows, d, m) for d, m in config.shapes]

@@ -29,7 +29,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         words=[
             "Legends: the power of d or m with its 95 % interval. Bars: standard errors of resolved optima; "
             "optima with a flag are left out. Dashed: −1/2.",
-            "Right: powers of d and m fitted together to all shapes, read at the first steps of the same lanes. "
+            "Right: powers of d and m fitted together to all shapes, read at the first steps of the same runs. "
             "Shaded: 95 % intervals.",
         ],
     )

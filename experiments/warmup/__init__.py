@@ -35,7 +35,7 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
-    limit=config.all_lanes,
+    limit=config.all_runs,
     paper=claims.PAPER_C,
     answers=("figure 1", "figure 2", "figure 3", "figure 5"),
 )

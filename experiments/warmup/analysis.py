@@ -15,32 +15,32 @@ from experiments.common.tables import (
     select,
     with_optimizer,
 )
-from experiments.warmup.config import STABLE_ARM, Config, arm_cell, arm_lane, cells, rates_of
+from experiments.warmup.config import STABLE_ARM, Config, arm_cell, arm_run, cells, rates_of
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 from lvp.analysis.tuned import select as select_rate
-from lvp.training import Lane
+from lvp.training import Run
 
-UNSTABLE = 0.1  # nats per token: excess over the least loss above which a lane is unstable
+UNSTABLE = 0.1  # nats per token: excess over the least loss above which a run is unstable
 
 
-def lanes_by_seed(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
-    """One row per seed of an arm at a rate and a warm-up; NaN in the row of a missing or diverged lane."""
+def runs_by_seed(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
+    """One row per seed of an arm at a rate and a warm-up; NaN in the row of a missing or diverged run."""
     rows = with_optimizer(table, arm_cell(config, name))
-    return finished_by_seed(rows, _lane_columns(config, name, rate, warmup), seeds)
+    return finished_by_seed(rows, _run_columns(config, name, rate, warmup), seeds)
 
 
-def _lane_columns(config: Config, name: str, rate: float, warmup: float) -> dict[str, float]:
-    """The values of the table's columns for the lanes of an arm at a rate and a warm-up."""
-    lane = arm_lane(config, name, rate, warmup, config.seeds[0])
-    columns = {HIDDEN_RATE: rate, "lane.warmup_steps": lane.warmup_steps}
-    return columns | {f"lane.options.{option}": value for option, value in lane.options.items()}
+def _run_columns(config: Config, name: str, rate: float, warmup: float) -> dict[str, float]:
+    """The values of the table's columns for the runs of an arm at a rate and a warm-up."""
+    run = arm_run(config, name, rate, warmup, config.seeds[0])
+    columns = {HIDDEN_RATE: rate, "lane.warmup_steps": run.warmup_steps}
+    return columns | {f"lane.options.{option}": value for option, value in run.options.items()}
 
 
 def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """Validation losses [rates, selecting seeds] in nats per token; NaN for a missing lane, infinite if it diverged."""
+    """Validation losses [rates, selecting seeds] in nats per token; NaN for a missing run, infinite if it diverged."""
     rates = rates_of(config, name)
-    columns = _lane_columns(config, name, rates[0], warmup)
+    columns = _run_columns(config, name, rates[0], warmup)
     del columns[HIDDEN_RATE]
     rows = select(with_optimizer(table, arm_cell(config, name)), columns)
     return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss", HIDDEN_RATE).T
@@ -82,15 +82,15 @@ def next_rates(table, config: Config, name: str, warmup: float, stable: bool = F
     return sorted({rates[at] for at in wanted if 0 <= at < len(rates) and not tried[at]})
 
 
-def tuned_lanes(table, config: Config, name: str, warmup: float) -> pd.DataFrame | None:
+def tuned_runs(table, config: Config, name: str, warmup: float) -> pd.DataFrame | None:
     """One row per judging seed at the best rate; None if no rate finished."""
     rate = best_rate(table, config, name, warmup)
-    return None if rate is None else lanes_by_seed(table, config, name, rate, warmup, config.more_seeds)
+    return None if rate is None else runs_by_seed(table, config, name, rate, warmup, config.more_seeds)
 
 
 def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """Validation losses [judging seeds] at the best rate; NaN for a missing or diverged lane."""
-    rows = tuned_lanes(table, config, name, warmup)
+    """Validation losses [judging seeds] at the best rate; NaN for a missing or diverged run."""
+    rows = tuned_runs(table, config, name, warmup)
     return np.full(len(config.more_seeds), np.nan) if rows is None else rows["valid_loss"].to_numpy(float)
 
 
@@ -111,7 +111,7 @@ def gap(table, config: Config, name: str, warmups: Sequence[float]) -> Measureme
 def stable_rate(table, config: Config, name: str) -> float | None:
     """The largest rate at which all selecting seeds are stable without warm-up; None if no rate is stable.
 
-    A lane is stable if its loss is finite and at most `stability_limits`.
+    A run is stable if its loss is finite and at most `stability_limits`.
     """
     by_rate, limits = losses(table, config, name, 0.0), stability_limits(table, config, name)
     stable = np.all(np.isfinite(by_rate) & (by_rate <= limits[:, None]), axis=1)
@@ -119,10 +119,10 @@ def stable_rate(table, config: Config, name: str) -> float | None:
 
 
 def stability_limits(table, config: Config, name: str) -> np.ndarray:
-    """The largest loss [rates] of a stable lane without warm-up: `UNSTABLE` above a reference.
+    """The largest loss [rates] of a stable run without warm-up: `UNSTABLE` above a reference.
 
-    From the best rate on, the reference is the least mean loss over the rates. Below the best rate all lanes may be
-    undertrained, so the reference is the least loss of the selecting seeds at the lane's rate.
+    From the best rate on, the reference is the least mean loss over the rates. Below the best rate all runs may be
+    undertrained, so the reference is the least loss of the selecting seeds at the run's rate.
     """
     by_rate, best = losses(table, config, name, 0.0), best_rate(table, config, name, 0.0)
     if best is None:
@@ -139,7 +139,7 @@ def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, in
     if rate is None:
         return np.full(len(config.more_seeds), np.nan), 0
     without, with_warmup = (
-        lanes_by_seed(table, config, name, rate, w, config.more_seeds)["valid_loss"].to_numpy(float)
+        runs_by_seed(table, config, name, rate, w, config.more_seeds)["valid_loss"].to_numpy(float)
         for w in (0.0, config.reference)
     )
     limit = stability_limits(table, config, name)[rates_of(config, name).index(rate)]
@@ -150,7 +150,7 @@ def gap_above_stable_rate(table, config: Config, name: str) -> tuple[float, int]
     """The selecting seeds' mean gap to the reference warm-up at the rate above the stable rate, and the number of them
     that are stable there.
 
-    The gap is NaN if a lane is missing, and infinite if only lanes without warm-up diverged.
+    The gap is NaN if a run is missing, and infinite if only runs without warm-up diverged.
     """
     at = rates_of(config, name).index(stable_rate(table, config, name)) + 1
     without, with_warmup = (losses(table, config, name, w)[at] for w in (0.0, config.reference))
@@ -160,7 +160,7 @@ def gap_above_stable_rate(table, config: Config, name: str) -> tuple[float, int]
 
 
 def over_steps(rows: pd.DataFrame | None, config: Config, measure: str) -> np.ndarray:
-    """A measure of the hidden matrices [seeds, measured steps]; NaN for a missing or diverged lane.
+    """A measure of the hidden matrices [seeds, measured steps]; NaN for a missing or diverged run.
 
     Update norm and angle are those of all hidden matrices together. The representation change is the mean over the
     matrices.
@@ -190,7 +190,7 @@ def departure(table, config: Config, name: str, measure: str) -> np.ndarray:
     Let r be measure / schedule and g its geometric mean over the measured steps. The departure is the largest value of
     r/g and g/r, minus 1.
     """
-    logs = np.log(over_steps(tuned_lanes(table, config, name, 0.0), config, measure) / schedule(config, 0.0))
+    logs = np.log(over_steps(tuned_runs(table, config, name, 0.0), config, measure) / schedule(config, 0.0))
     return np.exp(np.abs(logs - logs.mean(axis=1, keepdims=True)).max(axis=1)) - 1
 
 
@@ -199,34 +199,34 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
 
     NaN if no step at constant rate is measured.
     """
-    values = over_steps(tuned_lanes(table, config, name, 0.0), config, measure)
+    values = over_steps(tuned_runs(table, config, name, 0.0), config, measure)
     at = np.array(config.measured_steps)
     later = (at >= config.rise(config.reference)) & (at <= (1 - config.cooldown) * config.steps)
     return values[:, 0] / np.median(values[:, later], axis=1) if later.any() else np.full(len(values), np.nan)
 
 
-def follow_up(table, config: Config, stable_arm: str | None = STABLE_ARM) -> dict[str, list[Lane]]:
-    """Returns the lanes that depend on results.
+def follow_up(table, config: Config, stable_arm: str | None = STABLE_ARM) -> dict[str, list[Run]]:
+    """Returns the runs that depend on results.
 
     Each warm-up of an arm first gets the selecting seeds at the untried rates beside its best rate. If no untried rate
     is left, it gets the judging seeds at the best rate. `stable_arm` also gets the judging seeds at its stable rate.
     """
     planned = cells(config)
-    by_label: dict[str, list[Lane]] = {}
+    by_label: dict[str, list[Run]] = {}
     for name in config.arms:
         (label,) = [c.label for c in planned if c.cell == arm_cell(config, name)]
-        settings: dict[tuple[float | None, float, int], None] = {}  # (rate, warm-up, seed), each once
+        points: dict[tuple[float | None, float, int], None] = {}  # (rate, warm-up, seed), each once
         for warmup in config.warmups:
             judged = [(best_rate(table, config, name, warmup), warmup)]
             with_stable = name == stable_arm and warmup == 0
             if with_stable:
                 judged += [(stable_rate(table, config, name), w) for w in (0.0, config.reference)]
             if more := next_rates(table, config, name, warmup, with_stable):
-                settings |= dict.fromkeys(product(more, [warmup], config.seeds))
+                points |= dict.fromkeys(product(more, [warmup], config.seeds))
             else:
-                settings |= dict.fromkeys((*each, seed) for each in judged for seed in config.more_seeds)
-        lanes = [arm_lane(config, name, rate, warmup, seed) for rate, warmup, seed in settings if rate]
-        by_label.setdefault(label, []).extend(lanes)
+                points |= dict.fromkeys((*each, seed) for each in judged for seed in config.more_seeds)
+        runs = [arm_run(config, name, rate, warmup, seed) for rate, warmup, seed in points if rate]
+        by_label.setdefault(label, []).extend(runs)
     return by_label
 
 
@@ -262,7 +262,7 @@ def best_rates(table, config: Config, name: str) -> str:
     for warmup in config.warmups:
         rate, least = best_rate(table, config, name, warmup), np.nan
         if rate:
-            least = lanes_by_seed(table, config, name, rate, warmup, config.seeds)["valid_loss"].mean()
+            least = runs_by_seed(table, config, name, rate, warmup, config.seeds)["valid_loss"].mean()
         edge = "*" if at_edge(table, config, name, warmup) else " "
         text += f"{rate or np.nan:>11.4g}{edge} {least:>7.3f}"
     return text

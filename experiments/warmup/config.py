@@ -9,12 +9,12 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_names, check_points, check_schedule, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp.analysis.claims import refusal
 from lvp.errors import InputError
 from lvp.models.configs import GPT2_FORM, NANOGPT_FORM, OMITTED
 from lvp.parametrization import uniform
-from lvp.training import Cell, Lane, OptimizerConfig, check_positive
+from lvp.training import Cell, OptimizerConfig, Run, check_positive
 
 LEAST_WARMUP_STEPS = 20  # minimum steps of the reference warm-up
 STABLE_ARM = "LionA"  # figure 2, panel 2: its largest stable rate
@@ -79,7 +79,7 @@ class Config(DecoderRuns):
     still_rates: tuple[float, ...] = geometric(1.5e-4, 2.4e-3, 5)  # LionAR, no momentum
     held_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)  # LionAR, RRC held
     reserve: int = 0  # rates at each end of a grid that are trained only if the best rate so far is beside them
-    more_seeds: tuple[int, ...] = (100, 101, 102)  # seeds whose lanes give the gaps; `seeds` choose the rates
+    more_seeds: tuple[int, ...] = (100, 101, 102)  # seeds whose runs give the gaps; `seeds` choose the rates
     points: int = 16  # number of measured steps, at equal ratios
     measures: tuple[str, ...] = ("movement", "representation", "gradients")  # at these steps
     arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
@@ -169,7 +169,7 @@ TIERS = {
         warmups=(0.0, 0.05, 0.2, 0.5),
         reference=0.2,  # 8 horizons of momentum; 5 % are 2 horizons here and 25 in the paper
         reserve=2,
-        # The grids contain the rates of an earlier sweep, so that `--reuse` finds its lanes.
+        # The grids contain the rates of an earlier sweep, so that `--reuse` finds its runs.
         adam_rates=(0.00504, 0.008, *geometric(0.0127, 0.032, 5), 0.0508, 0.0806),
         high_adam_rates=geometric(0.00504, 0.16, 6),
         rotational_rates=(0.0086, 0.015, 0.02621, 0.04579, 0.08, 0.14, 0.244),
@@ -220,12 +220,12 @@ def arm_cell(config: Config, name: str) -> Cell:
     )
 
 
-def arm_lane(config: Config, name: str, rate: float, warmup: float, seed: int) -> Lane:
-    """A lane of an arm. All roles have the same rate and init std."""
+def arm_run(config: Config, name: str, rate: float, warmup: float, seed: int) -> Run:
+    """A run of an arm. All roles have the same rate and init std."""
     (traced,) = arm_cell(config, name).optimizer.traced
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=config.init_std)
     options = {traced: momentum_of(config, name)}
-    return Lane.under(one_rate, rate, seed, warmup_steps=config.rise(warmup), options=options)
+    return Run.under(one_rate, rate, seed, warmup_steps=config.rise(warmup), options=options)
 
 
 def momentum_of(config: Config, name: str) -> float:
@@ -239,20 +239,20 @@ def rates_of(config: Config, name: str) -> tuple[float, ...]:
     return getattr(config, ARMS[name].rates_field)
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """The cells of all arms, with the lanes of the first seeds at all rates that are not in reserve."""
+def cells(config: Config) -> list[CellRuns]:
+    """The cells of all arms, with the runs of the first seeds at all rates that are not in reserve."""
     return _cells(config, config.reserve, {name: [] for name in config.arms})
 
 
-def all_lanes(config: Config, stable_arm: str | None = STABLE_ARM) -> list[CellLanes]:
-    """Returns the cells with as many lanes as a sweep may train. Judging lanes have placeholder rates, because the
+def all_runs(config: Config, stable_arm: str | None = STABLE_ARM) -> list[CellRuns]:
+    """Returns the cells with as many runs as a sweep may train. Judging runs have placeholder rates, because the
     selected rates are not known."""
     return _cells(
         config,
         0,
         {
             name: [
-                arm_lane(config, name, rate, warmup, seed)
+                arm_run(config, name, rate, warmup, seed)
                 for rate in rates_of(config, name)[: 1 + (name == stable_arm)]
                 for warmup in config.warmups
                 for seed in config.more_seeds
@@ -262,22 +262,22 @@ def all_lanes(config: Config, stable_arm: str | None = STABLE_ARM) -> list[CellL
     )
 
 
-def _cells(config: Config, reserve: int, judging: Mapping[str, Sequence[Lane]]) -> list[CellLanes]:
+def _cells(config: Config, reserve: int, judging: Mapping[str, Sequence[Run]]) -> list[CellRuns]:
     """The cells of all arms. Arms with equal cells share one, which is named after the first of these arms.
 
     Args:
-      reserve: the number of rates at each end of a grid to leave out. judging: arm → further lanes.
+      reserve: the number of rates at each end of a grid to leave out. judging: arm → further runs.
     """
-    planned: list[CellLanes] = []
+    planned: list[CellRuns] = []
     for name in config.arms:
         rates = rates_of(config, name)
-        settings = product(rates[reserve : len(rates) - reserve], config.warmups, config.seeds)
-        lanes = [*(arm_lane(config, name, *setting) for setting in settings), *judging[name]]
+        points = product(rates[reserve : len(rates) - reserve], config.warmups, config.seeds)
+        runs = [*(arm_run(config, name, *point) for point in points), *judging[name]]
         cell = arm_cell(config, name)
         for i, other in enumerate(planned):
             if other.cell == cell:
-                planned[i] = other._replace(lanes=[*other.lanes, *lanes])
+                planned[i] = other._replace(runs=[*other.runs, *runs])
                 break
         else:
-            planned.append(CellLanes(name, cell, lanes))
+            planned.append(CellRuns(name, cell, runs))
     return planned

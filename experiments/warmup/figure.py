@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.warmup.analysis import at_edge, best_rate, lanes_by_seed, losses, over_steps, schedule, stable_rate
+from experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, runs_by_seed, schedule, stable_rate
 from experiments.warmup.config import ARMS, STABLE_ARM, Config, rates_of
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
@@ -33,7 +33,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         partial=partial,
         words=[
             f"Losses: means over seeds {', '.join(map(str, config.seeds))}; bars: half the range over seeds; diverged "
-            "lanes are not drawn. *: the best rate is at the edge of its grid. Schedule: linear warm-up, constant "
+            "runs are not drawn. *: the best rate is at the edge of its grid. Schedule: linear warm-up, constant "
             f"rate, linear cool-down over the last {config.cooldown:.0%} of the steps.",
             "Over steps: mean over seeds, at the rate that is best without warm-up if the title names no other rate. "
             "Norm, angle and representation change: hidden matrices. Dashed: the "
@@ -63,7 +63,7 @@ def _at_rate(table, config: Config, name: str, rate: float | None, seeds: Sequen
     if rate is None:
         return []
     warmups = (0.0, config.reference)
-    return [(f"{w:.0%}", w, lanes_by_seed(table, config, name, rate, w, seeds)) for w in warmups]
+    return [(f"{w:.0%}", w, runs_by_seed(table, config, name, rate, w, seeds)) for w in warmups]
 
 
 def _curves(table, config: Config, name: str) -> Panel:

@@ -26,7 +26,7 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
-    limit=config.all_lanes,
+    limit=config.all_runs,
     paper=PAPER_C,
     answers=("section 8",),
 )

@@ -9,7 +9,7 @@ from experiments.warmup.config import Config as WarmupConfig
 from experiments.warmup_batch.config import EQUAL, Config, label
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
-from lvp.training import Lane
+from lvp.training import Run
 
 
 def rows_of(table, run: WarmupConfig):
@@ -17,12 +17,12 @@ def rows_of(table, run: WarmupConfig):
     return select(table, {"cell.batch": run.batch, "cell.steps": run.steps})
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes that depend on the results of every run, as in `warmup`. No run has lanes at a stable rate."""
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """The runs that depend on the results of every run, as in `warmup`. No run has runs at a stable rate."""
     return {
-        f"{cell}, {name}": lanes
+        f"{cell}, {name}": runs
         for name, run in config.runs.items()
-        for cell, lanes in warmup.follow_up(rows_of(table, run), run, stable_arm=None).items()
+        for cell, runs in warmup.follow_up(rows_of(table, run), run, stable_arm=None).items()
     }
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 from experiments.common.checks import check_count, sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from experiments.warmup import config as warmup
 from lvp.errors import InputError
 
@@ -86,16 +86,16 @@ TIERS = {
 }
 
 
-def all_lanes(config: Config) -> list[CellLanes]:
-    """The cells with as many lanes as a sweep may train, as in `warmup`."""
-    return _of_runs(config, lambda run: warmup.all_lanes(run, stable_arm=None))
+def all_runs(config: Config) -> list[CellRuns]:
+    """The cells with as many runs as a sweep may train, as in `warmup`."""
+    return _of_runs(config, lambda run: warmup.all_runs(run, stable_arm=None))
 
 
-def cells(config: Config) -> list[CellLanes]:
+def cells(config: Config) -> list[CellRuns]:
     """The cells of `warmup` for every run."""
     return _of_runs(config, warmup.cells)
 
 
-def _of_runs(config: Config, cells_of: Callable[[warmup.Config], list[CellLanes]]) -> list[CellLanes]:
+def _of_runs(config: Config, cells_of: Callable[[warmup.Config], list[CellRuns]]) -> list[CellRuns]:
     """The cells of every run, with the name of the run in their labels."""
     return [cell._replace(label=f"{cell.label}, {name}") for name, run in config.runs.items() for cell in cells_of(run)]

@@ -1,4 +1,4 @@
-"""Reads the records of `width_fixed_vocab`: losses and optima by width, the cost of unequal settings, the summary."""
+"""Reads the records of `width_fixed_vocab`: losses and optima by width, the cost of unequal points, the summary."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,17 +10,17 @@ import numpy as np
 from experiments.common.adaptive_comparison import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
 from experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, best_setting, losses_by_seed_and_rate, select
-from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, lane, rays
+from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, rays, run
 from lvp import analysis
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
-from lvp.training import Lane
+from lvp.training import Run
 
 REACH = 2  # rates of a ray to either side of the best η_E
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the rays of a star: `REACH` rates to either side of the best η_E, at the width's best η_H.
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """The runs of the rays of a star: `REACH` rates to either side of the best η_E, at the width's best η_H.
 
     The selecting seeds choose both.
     """
@@ -33,7 +33,7 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
         best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
         near = config.rates[max(0, best - REACH) : best + REACH + 1]
         by_label[label(config, width)] = [
-            lane(width, config.vocab, rate, hidden, factors, seed)
+            run(width, config.vocab, rate, hidden, factors, seed)
             for factors, rate, seed in product(rays(config), near, config.seeds)
         ]
     return by_label
@@ -43,7 +43,7 @@ def losses_over_rates(
     table, config: Config, width: int, hidden: float, factors: dict[str, float], seeds: Sequence[int] | None = None
 ) -> np.ndarray:
     """Final train losses [seeds, rates] over η_E at a width, η_H d and factors. Default seeds: all."""
-    example = lane(width, config.vocab, config.rates[0], hidden, factors, config.seeds[0])
+    example = run(width, config.vocab, config.rates[0], hidden, factors, config.seeds[0])
     columns: dict[str, float] = {"cell.model.width": width}
     columns |= {f"lane.learning_rates.{role}": example.learning_rates[role] for role in ("hidden", "output")}
     columns |= {f"lane.init_std.{role}": example.init_std[role] for role in ("embedding", "output")}
@@ -63,7 +63,7 @@ def best_hidden(table, config: Config, width: int, seeds: Sequence[int] | None =
 
 
 def rate_curves(table, config: Config) -> list[RateCurves]:
-    """The final train losses over η_E with equal settings, by η_H."""
+    """The final train losses over η_E with equal points, by η_H."""
     rates = [config.rates] * len(config.widths)
     return [
         RateCurves(
@@ -96,27 +96,27 @@ def optima(table, config: Config, selecting: Sequence[int] | None = None, judgin
 
 
 class Compared(NamedTuple):
-    """The best setting with equal hidden and output matrices at a width, and the best of all settings.
+    """The best point with equal hidden and output matrices at a width, and the best of all points.
 
     Equal matrices have the same init std and rate; the embedding's init is free. The selecting seeds choose both
-    settings. Losses are in logarithms.
+    points. Losses are in logarithms.
     """
 
     equal: Tuned
-    best: Tuned  # of all settings
-    equal_at_edge: bool  # whether a better equal setting may lie beyond a grid
-    best_at_edge: bool  # whether a better setting may lie beyond a grid; σ_E is not checked: both settings choose it
-    has_unequal: bool  # whether unequal settings were trained
-    at_selected_rate: bool  # whether unequal settings were trained at the η_H that the selecting seeds choose
+    best: Tuned  # of all points
+    equal_at_edge: bool  # whether a better equal point may lie beyond a grid
+    best_at_edge: bool  # whether a better point may lie beyond a grid; σ_E is not checked: both points choose it
+    has_unequal: bool  # whether unequal points were trained
+    at_selected_rate: bool  # whether unequal points were trained at the η_H that the selecting seeds choose
 
     @property
     def gap(self) -> float:
-        """The relative excess of the mean loss of the equal setting; NaN without unequal settings."""
+        """The relative excess of the mean loss of the equal point; NaN without unequal points."""
         return float(np.expm1(np.mean(self.equal.losses - self.best.losses))) if self.has_unequal else np.nan
 
 
 def compare(table, config: Config, width: int) -> Compared:
-    """Compares the best equal setting of a width with its best setting."""
+    """Compares the best equal point of a width with its best point."""
     rows = select(table, {"cell.model.width": width})
     rows = rows.assign(log_loss=np.log(rows["train_loss"].astype(float)))
     equal = np.isclose(rows["lane.learning_rates.output"], rows["lane.learning_rates.hidden"])
@@ -133,9 +133,9 @@ def compare(table, config: Config, width: int) -> Compared:
 
 
 def _at_edge(rows, config: Config, width: int, columns: Mapping[str, float]) -> bool:
-    """Whether a setting has the first or last of several tried rates, or an end of a grid of factors that is not 1.
+    """Whether a point has the first or last of several tried rates, or an end of a grid of factors that is not 1.
 
-    The tried η_E are those of the lanes that differ from the setting in η_E only: a ray has few of the rates.
+    The tried η_E are those of the runs that differ from the point in η_E only: a ray has few of the rates.
     """
     if not columns:
         return False
@@ -155,9 +155,9 @@ def _at_edge(rows, config: Config, width: int, columns: Mapping[str, float]) -> 
 
 
 def cost_of_equal(compared: Sequence[Compared]) -> Measurement:
-    """The loss of the best equal setting over that of the best setting, as a geometric mean over widths.
+    """The loss of the best equal point over that of the best point, as a geometric mean over widths.
 
-    The interval allows for the selection of the settings. Unknown if a width has no unequal setting.
+    The interval allows for the selection of the points. Unknown if a width has no unequal point.
     """
     if not all(each.has_unequal for each in compared):
         return Measurement(np.nan, None)
@@ -169,15 +169,15 @@ def cost_of_equal(compared: Sequence[Compared]) -> Measurement:
 
 
 def summary(table, config: Config) -> str:
-    """Optima and slope; the least loss of every unequal setting over that of equal settings."""
+    """Optima and slope; the least loss of every unequal point over that of equal points."""
     by_width, slope = optima(table, config)
     lines = [f"{'width':>6} {'η_H d':>6} {OPTIMUM_HEADER}  flags"]
     for width, best in zip(config.widths, by_width, strict=True):
         numbers, flags = optimum_row(best)
         lines.append(f"{width:>6} {best_hidden(table, config, width):>6.3g} {numbers}  {flags}")
     lines.append(slope_line(slope, config.widths))
-    lines += ["", "least train loss over η_E (and η_H where it is swept), above the common setting's, in %"]
-    lines.append(f"{'setting':<22}" + "".join(f"d {d}".rjust(9) for d in config.widths))
+    lines += ["", "least train loss over η_E (and η_H where it is swept), above the common point's, in %"]
+    lines.append(f"{'point':<22}" + "".join(f"d {d}".rjust(9) for d in config.widths))
     for name, costs in ray_gaps(table, config).items():
         lines.append(f"{name:<22}" + "".join(f"{100 * cost:>z9.1f}" for cost in costs))
     return "\n".join(lines)
@@ -196,5 +196,5 @@ def ray_gaps(table, config: Config) -> dict[str, list[float]]:
 
 def _ray_gap(table, config: Config, width: int, alike) -> float:
     common = least_loss(losses_over_rates(table, config, width, best_hidden(table, config, width), COMMON))
-    least = [least_loss(losses_over_rates(table, config, width, *setting)) for setting in alike]
+    least = [least_loss(losses_over_rates(table, config, width, *point)) for point in alike]
     return float(np.nanmin(least)) / common - 1 if np.isfinite(least).any() else np.nan

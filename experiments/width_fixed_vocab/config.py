@@ -5,10 +5,10 @@ from itertools import product
 
 from experiments.common.checks import check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp.errors import InputError
 from lvp.parametrization import table
-from lvp.training import Lane, check_positive
+from lvp.training import Run, check_positive
 
 DESIGNS = ("full", "star")
 # Field of `Config` with a list of factors around 1 → name of the quantity in tables and figures.
@@ -40,19 +40,19 @@ class Config(DecoderRuns):
             sorted_values(self, name, positive=True)
         for name in FACTORS:
             if 1.0 not in getattr(self, name):
-                raise InputError(f"{name} must contain 1, the value with equal settings")
+                raise InputError(f"{name} must contain 1, the value with equal points")
         if self.design not in DESIGNS:
             raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
         check_positive("tolerance", self.tolerance)
 
     @property
     def selecting_seeds(self) -> tuple[int, ...]:
-        """The first half of the seeds, which select the best settings."""
+        """The first half of the seeds, which select the best points."""
         return self.seeds[: len(self.seeds) // 2]
 
     @property
     def judging_seeds(self) -> tuple[int, ...]:
-        """The other seeds, which compare the selected settings."""
+        """The other seeds, which compare the selected points."""
         return self.seeds[len(self.seeds) // 2 :]
 
 
@@ -98,7 +98,7 @@ TIERS = {
     ),
     "paper": Config(),
 }
-COMMON = dict.fromkeys(FACTORS, 1.0)  # equal settings of hidden, output and embedding
+COMMON = dict.fromkeys(FACTORS, 1.0)  # equal points of hidden, output and embedding
 
 
 def rays(config: Config) -> list[dict[str, float]]:
@@ -113,21 +113,21 @@ def all_factors(config: Config) -> list[dict[str, float]]:
     return [dict(zip(FACTORS, values, strict=True)) for values in product(*(getattr(config, n) for n in FACTORS))]
 
 
-def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
-    """(η_E, η_H d, factors) of every lane of one seed, without the lanes of `follow_up`."""
+def points(config: Config) -> list[tuple[float, float, dict[str, float]]]:
+    """(η_E, η_H d, factors) of every run of one seed, without the runs of `follow_up`."""
     factors = [COMMON] if config.design == "star" else all_factors(config)
     return list(product(config.rates, config.hidden_rates, factors))
 
 
-def lane(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Lane:
-    """The lane of LVP at η_E = `rate` and η_H = `hidden`/d, with factors on η_W, σ_E and σ_W."""
+def run(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Run:
+    """The run of LVP at η_E = `rate` and η_H = `hidden`/d, with factors on η_W, σ_E and σ_W."""
     lvp = table("lvp", width=width, vocab=vocab)
     rates = {"embedding": rate, "output": hidden / width * factors["output_rate_factors"]}
     stds = {
         "embedding": lvp["embedding"].init_std * factors["embedding_std_factors"],
         "output": lvp["output"].init_std * factors["output_std_factors"],
     }
-    return Lane.under(lvp, hidden / width, seed, rates=rates, stds=stds)
+    return Run.under(lvp, hidden / width, seed, rates=rates, stds=stds)
 
 
 def label(config: Config, width: int) -> str:
@@ -135,11 +135,11 @@ def label(config: Config, width: int) -> str:
     return f"d {width}, m {config.vocab}"
 
 
-def cells(config: Config) -> list[CellLanes]:
+def cells(config: Config) -> list[CellRuns]:
     """One cell per width."""
     planned = []
     for width in config.widths:
-        lanes = [lane(width, config.vocab, *setting, seed) for setting in settings(config) for seed in config.seeds]
+        runs = [run(width, config.vocab, *point, seed) for point in points(config) for seed in config.seeds]
         cell = config.cell(config.model(width, config.vocab), config.steps)
-        planned.append(CellLanes(label(config, width), cell, lanes))
+        planned.append(CellRuns(label(config, width), cell, runs))
     return planned

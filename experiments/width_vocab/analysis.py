@@ -22,18 +22,18 @@ from experiments.width_vocab.config import (
     Config,
     cell_model,
     grid_cell,
-    lanes_at,
+    runs_at,
     shapes,
     tuning_config,
 )
 from lvp import analysis
 from lvp.analysis import tuned
 from lvp.analysis.arms_figure import Arm
-from lvp.analysis.bracketing import bracketed_optima, next_lanes, trained_rates
+from lvp.analysis.bracketing import bracketed_optima, next_runs, trained_rates
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
 from lvp.errors import InputError
-from lvp.training import Lane
+from lvp.training import Run
 
 
 def losses(table, config: Config, token_rows: str, steps: int | None = None) -> list[np.ndarray]:
@@ -47,10 +47,10 @@ def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: in
     The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
     the curve. `table` has one vocabulary per width.
 
-    Raises: InputError for more steps than the lanes have.
+    Raises: InputError for more steps than the runs have.
     """
     if steps is not None and steps > config.steps:
-        raise InputError(f"steps={steps} is beyond the {config.steps} steps of the lanes; read at most {config.steps}")
+        raise InputError(f"steps={steps} is beyond the {config.steps} steps of the runs; read at most {config.steps}")
     kept = _of_cell(table, config, token_rows, width)
     column = "train_loss"
     if steps is not None:
@@ -103,11 +103,11 @@ def hidden_constant_text(table, config: Config, token_rows: str) -> str:
     return f"η_hidden · d: {best.value:g}, tuned over {tried}" + ", at the edge of these values" * best.at_edge
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """Label of a cell → lanes that depend on results: those at the tuned η_hidden, and those of the adaptive design."""
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """Label of a cell → runs that depend on results: those at the tuned η_hidden, and those of the adaptive design."""
     if config.design == GRID and not config.hidden_constants:
         return {}
-    lanes = {}
+    runs = {}
     for token_rows, width in shapes(config):
         constant = hidden_constant(table, config, token_rows)
         if constant is None:
@@ -117,9 +117,9 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
         if config.design == GRID:
             untrained = [(int(seed), int(rate)) for seed, rate in np.argwhere(np.isnan(trained))]
         else:
-            untrained = next_lanes(config.embedding_rates(token_rows, width), trained)
-        lanes[planned.label] = lanes_at(config, planned, untrained)
-    return lanes
+            untrained = next_runs(config.embedding_rates(token_rows, width), trained)
+        runs[planned.label] = runs_at(config, planned, untrained)
+    return runs
 
 
 def optima(table, config: Config, token_rows: str, steps: int | None = None):
@@ -130,7 +130,7 @@ def optima(table, config: Config, token_rows: str, steps: int | None = None):
 
 
 def _optima_of(config: Config) -> Callable[..., list[analysis.Optimum]]:
-    """The estimator of the optima for the lanes of the design."""
+    """The estimator of the optima for the runs of the design."""
     return analysis.optima if config.design == GRID else bracketed_optima
 
 
@@ -166,10 +166,10 @@ def arms(table, config: Config) -> list[Arm]:
         by_width, fit = optima(table, config, token_rows)
         by_horizon = slopes_by_horizon(table, config, token_rows)
         rates = [config.embedding_rates(token_rows, width) for width in config.widths]
-        lanes = losses(table, config, token_rows)
+        runs = losses(table, config, token_rows)
         if config.design == ADAPTIVE:
-            rates, lanes = zip(*map(trained_rates, rates, lanes), strict=True)
-        readings.append(Arm(READINGS[token_rows], rates, lanes, by_width, fit, by_horizon))
+            rates, runs = zip(*map(trained_rates, rates, runs), strict=True)
+        readings.append(Arm(READINGS[token_rows], rates, runs, by_width, fit, by_horizon))
     return readings
 
 
@@ -179,8 +179,8 @@ def summary(table, config: Config) -> str:
     lines = []
     for token_rows, arm in zip(config.token_rows, arms(table, config), strict=True):
         lines += [arm.name, f"{'width':>6} {'vocab':>6} {OPTIMUM_HEADER} {within:>11}  flags"]
-        for width, rates, lanes, best in zip(config.widths, arm.rates, arm.losses, arm.optima, strict=True):
-            mean = analysis.optimum(rates, lanes, method="geometric_mean", tolerance=config.tolerance)
+        for width, rates, runs, best in zip(config.widths, arm.rates, arm.losses, arm.optima, strict=True):
+            mean = analysis.optimum(rates, runs, method="geometric_mean", tolerance=config.tolerance)
             numbers, flags = optimum_row(best)
             cut = "*" if "edge" in mean.flags else " "
             lines.append(f"{width:>6} {config.vocab_per_width * width:>6} {numbers} {mean.rate:>10.4g}{cut}  {flags}")
@@ -203,7 +203,7 @@ def transfer_gap(table, config: Config, token_rows: str, power: float = -0.5) ->
     then read from one parabola.
 
     Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the rates that were trained with
-    all seeds or meets a diverged lane.
+    all seeds or meets a diverged run.
     """
     return _over_judged(_worst_excess(table, config, token_rows, power))
 
@@ -231,12 +231,12 @@ class _Moved(NamedTuple):
     """A width with the rate that a rule moves to it."""
 
     rate: float
-    rates: np.ndarray  # [R], of the lanes
+    rates: np.ndarray  # [R], of the runs
     losses: np.ndarray  # [seeds, R]
 
     @property
     def inside(self) -> bool:
-        """Whether the rate lies within the lanes' rates."""
+        """Whether the rate lies within the runs' rates."""
         return bool(self.rates.size) and self.rates[0] <= self.rate <= self.rates[-1]
 
 
@@ -255,12 +255,12 @@ def _moved(table, config: Config, token_rows: str, power: float, selecting: Sequ
         [config.embedding_rates(token_rows, config.widths[0])], [by_width[0][list(selecting)]]
     )
     moved = []
-    for width, lanes in zip(config.widths[1:], by_width[1:], strict=True):
+    for width, runs in zip(config.widths[1:], by_width[1:], strict=True):
         rates = np.array(config.embedding_rates(token_rows, width))
         if config.design == ADAPTIVE:  # which trains some rates with the first seed only
-            trained = ~np.isnan(lanes).any(axis=0)
-            rates, lanes = rates[trained], lanes[:, trained]
-        moved.append(_Moved(selected.rate * (width / config.widths[0]) ** power, rates, lanes))
+            trained = ~np.isnan(runs).any(axis=0)
+            rates, runs = rates[trained], runs[:, trained]
+        moved.append(_Moved(selected.rate * (width / config.widths[0]) ** power, rates, runs))
     return moved
 
 

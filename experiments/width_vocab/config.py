@@ -6,12 +6,12 @@ from itertools import product
 
 from experiments.common.checks import check_names, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellRuns
 from lvp.analysis.bracketing import coarse_rates
 from lvp.errors import InputError
 from lvp.models.configs import OMITTED, DecoderConfig, forward_multipliers
 from lvp.parametrization import TOKEN_ROWS, row_multiplier, table
-from lvp.training import Lane, check_positive
+from lvp.training import Run, check_positive
 
 HORIZONS = 5  # equal parts of the training; the slope is read at the end of each
 GRID, ADAPTIVE = DESIGNS = ("grid", "adaptive")
@@ -37,8 +37,8 @@ class Config(DecoderRuns):
     tolerance: float = 0.2  # figure 3: the shaded curve is the mean of rates within 20 % of the best loss
     # C.2 tunes η_hidden · d = η_output · d at the smallest width. The values to try; () is `rate_times_width`.
     hidden_constants: tuple[float, ...] = field(default=(), metadata=OMITTED)
-    tuning_seeds: tuple[int, ...] = field(default=(), metadata=OMITTED)  # ours: of the lanes that tune η_hidden · d
-    # Not stated. GRID: a lane for every rate and seed. ADAPTIVE: the lanes of `lvp.analysis.bracketing`.
+    tuning_seeds: tuple[int, ...] = field(default=(), metadata=OMITTED)  # ours: of the runs that tune η_hidden · d
+    # Not stated. GRID: a run for every rate and seed. ADAPTIVE: the runs of `lvp.analysis.bracketing`.
     design: str = field(default=GRID, metadata=OMITTED)
 
     def __post_init__(self):
@@ -67,7 +67,7 @@ class Config(DecoderRuns):
             raise InputError(f"vocab_per_width must be at least 1, got {self.vocab_per_width}")
 
     def embedding_rates(self, token_rows: str, width: int) -> tuple[float, ...]:
-        """η_E of the lanes: `rates` divided by the embedding's forward multiplier, rounded to 4 digits.
+        """η_E of the runs: `rates` divided by the embedding's forward multiplier, rounded to 4 digits.
 
         For normalized rows, `normalized_rates`.
         """
@@ -135,42 +135,42 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellLanes]:
-    """One cell per reading and width, with the lanes that depend on no result."""
+def cells(config: Config) -> list[CellRuns]:
+    """One cell per reading and width, with the runs that depend on no result."""
     if config.hidden_constants:
         return [
             tuning_cell(config, token_rows)
             if width == config.widths[0]
-            else grid_cell(config, token_rows, width, config.rate_times_width)._replace(lanes=())
+            else grid_cell(config, token_rows, width, config.rate_times_width)._replace(runs=())
             for token_rows, width in shapes(config)
         ]
     grid = grid_cells(config)
     if config.design == GRID:
         return grid
     return [
-        planned._replace(lanes=lanes_at(config, planned, _coarse_lanes(config, *shape)))
+        planned._replace(runs=runs_at(config, planned, _coarse_runs(config, *shape)))
         for planned, shape in zip(grid, shapes(config), strict=True)
     ]
 
 
-def _coarse_lanes(config: Config, token_rows: str, width: int) -> list[tuple[int, int]]:
-    """The first lanes of the adaptive design, as (index of the seed, index of the rate)."""
+def _coarse_runs(config: Config, token_rows: str, width: int) -> list[tuple[int, int]]:
+    """The first runs of the adaptive design, as (index of the seed, index of the rate)."""
     return [(0, rate) for rate in coarse_rates(len(config.embedding_rates(token_rows, width)))]
 
 
-def all_lanes(config: Config) -> list[CellLanes]:
-    """The cells with as many lanes as the sweep may train. Lanes after the tuning are at `rate_times_width`."""
+def all_runs(config: Config) -> list[CellRuns]:
+    """The cells with as many runs as the sweep may train. Runs after the tuning are at `rate_times_width`."""
     return [
-        each._replace(lanes=[*tuning_cell(config, token_rows).lanes, *each.lanes])
+        each._replace(runs=[*tuning_cell(config, token_rows).runs, *each.runs])
         if config.hidden_constants and width == config.widths[0]
         else each
         for each, (token_rows, width) in zip(grid_cells(config), shapes(config), strict=True)
     ]
 
 
-def lanes_at(config: Config, planned: CellLanes, indices: Iterable[tuple[int, int]]) -> list:
-    """The lanes of a cell of the grid at the given indices of seed and rate."""
-    return [planned.lanes[rate * len(config.seeds) + seed] for seed, rate in indices]
+def runs_at(config: Config, planned: CellRuns, indices: Iterable[tuple[int, int]]) -> list:
+    """The runs of a cell of the grid at the given indices of seed and rate."""
+    return [planned.runs[rate * len(config.seeds) + seed] for seed, rate in indices]
 
 
 def shapes(config: Config) -> list[tuple[str, int]]:
@@ -178,27 +178,27 @@ def shapes(config: Config) -> list[tuple[str, int]]:
     return list(product(config.token_rows, config.widths))
 
 
-def grid_cells(config: Config) -> list[CellLanes]:
-    """One cell per reading and width, with a lane for every rate and seed."""
+def grid_cells(config: Config) -> list[CellRuns]:
+    """One cell per reading and width, with a run for every rate and seed."""
     return [grid_cell(config, *shape, config.rate_times_width) for shape in shapes(config)]
 
 
-def grid_cell(config: Config, token_rows: str, width: int, hidden_constant: float) -> CellLanes:
-    """The cell of a reading and a width, with a lane for every rate and seed at η_hidden = `hidden_constant` / d."""
+def grid_cell(config: Config, token_rows: str, width: int, hidden_constant: float) -> CellRuns:
+    """The cell of a reading and a width, with a run for every rate and seed at η_hidden = `hidden_constant` / d."""
     vocab = config.vocab_per_width * width
     name = label(config, token_rows, width)
     return swept_cell(replace(config, rate_times_width=hidden_constant), name, token_rows, width, vocab)
 
 
-def tuning_cell(config: Config, token_rows: str) -> CellLanes:
-    """The cell of the smallest width, with the lanes that tune η_hidden · d."""
+def tuning_cell(config: Config, token_rows: str) -> CellRuns:
+    """The cell of the smallest width, with the runs that tune η_hidden · d."""
     tuning = tuning_config(config)
     cells = [grid_cell(tuning, token_rows, config.widths[0], value) for value in config.hidden_constants]
-    return cells[0]._replace(lanes=[lane for planned in cells for lane in planned.lanes])
+    return cells[0]._replace(runs=[run for planned in cells for run in planned.runs])
 
 
 def tuning_config(config: Config) -> Config:
-    """The configuration of the lanes that tune η_hidden · d: the tuning seeds at all rates, or at the coarse rates of
+    """The configuration of the runs that tune η_hidden · d: the tuning seeds at all rates, or at the coarse rates of
     the adaptive design."""
     tuning = replace(config, hidden_constants=(), tuning_seeds=(), seeds=config.tuning_seeds, design=GRID)
     if config.design == GRID:
@@ -210,16 +210,16 @@ def tuning_config(config: Config) -> Config:
     return replace(tuning, rates=rates, normalized_rates=normalized)
 
 
-def swept_cell(config: Config, name: str, token_rows: str, width: int, vocab: int) -> CellLanes:
-    """The cell of a shape, with a lane for every rate and seed."""
+def swept_cell(config: Config, name: str, token_rows: str, width: int, vocab: int) -> CellRuns:
+    """The cell of a shape, with a run for every rate and seed."""
     lvp_table = table("lvp", width=width, vocab=vocab, token_rows=token_rows)
-    lanes = [
-        Lane.under(lvp_table, config.rate_times_width / width, seed, rates={"embedding": rate})
+    runs = [
+        Run.under(lvp_table, config.rate_times_width / width, seed, rates={"embedding": rate})
         for rate in config.embedding_rates(token_rows, width)
         for seed in config.seeds
     ]
     model = replace(config.model(width, vocab), **forward_multipliers(lvp_table))
-    return CellLanes(name, config.cell(model, config.steps), lanes)
+    return CellRuns(name, config.cell(model, config.steps), runs)
 
 
 def cell_model(config: Config, token_rows: str, width: int) -> DecoderConfig:

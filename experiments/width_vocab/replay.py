@@ -1,4 +1,4 @@
-"""The slope that fewer lanes or steps would have given, computed from the records of a larger sweep."""
+"""The slope that fewer runs or steps would have given, computed from the records of a larger sweep."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from lvp.analysis import markdown
 from lvp.analysis.slopes import Slope
 
 MAKE_FIGURE: dict = {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1), "steps": 1200}
-"""The lanes of `make figure`, as fields of the laptop tier. A slice selects from the sweep's rates."""
+"""The runs of `make figure`, as fields of the laptop tier. A slice selects from the sweep's rates."""
 
 _REPLAYED: tuple[dict, ...] = (
     {},
@@ -24,7 +24,7 @@ _REPLAYED: tuple[dict, ...] = (
 
 
 def reduced(config: Config, fields: dict) -> Config:
-    """The configuration with some of its lanes.
+    """The configuration with some of its runs.
 
     Args:
       fields: field → value; for `rates`, the slice of the configured rates.
@@ -33,7 +33,7 @@ def reduced(config: Config, fields: dict) -> Config:
 
 
 def replay_table(table, config: Config) -> str:
-    """A Markdown table: slopes of each reading by the lanes used, and their part of the training FLOPs."""
+    """A Markdown table: slopes of each reading by the runs used, and their part of the training FLOPs."""
     readings = [READINGS[token_rows] for token_rows in config.token_rows]
     head = ["widths", "rates", "seeds", "steps", *(f"slope, {name}" for name in readings), "relative FLOPs"]
     rows = []
@@ -48,7 +48,7 @@ def replay_table(table, config: Config) -> str:
 
 
 def _flops(config: Config) -> float:
-    return sum(len(planned.lanes) * planned.cell.flops_per_lane for planned in cells(config))
+    return sum(len(planned.runs) * planned.cell.flops_per_run for planned in cells(config))
 
 
 def _text(slope: Slope) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lvp.analysis.estimators import Optimum
 from lvp.analysis.figure_style import FIT, INK, MARKERS, REFERENCE, STYLE, below, decimal, heading, stamp
-from lvp.analysis.noise import as_lanes
+from lvp.analysis.noise import as_runs
 from lvp.analysis.optimum_figure import REFERENCES, band, curves_panel, legend_above, optimum_mark, references
 from lvp.analysis.slopes import Slope
 from lvp.errors import InputError
@@ -53,7 +53,7 @@ def optima_by_arm(
     Args:
       widths: [W]. arms: one to four.
       title, tier, corpus: text above the panels.
-      partial: (lanes done, lanes planned) of an unfinished sweep.
+      partial: (runs done, runs planned) of an unfinished sweep.
 
     Raises:
       InputError: no arm, more than four arms, or an arm whose lists do not have one entry per width.
@@ -73,8 +73,8 @@ def optima_by_arm(
         panels = figure.subplots(num_rows, 2).ravel()
         colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(widths)))
         for axes, arm in zip(panels, arms, strict=False):
-            lanes = [as_lanes(losses) for losses in arm.losses]
-            curves_panel(axes, widths, [np.asarray(r) for r in arm.rates], lanes, arm.optima, colours)
+            runs = [as_runs(losses) for losses in arm.losses]
+            curves_panel(axes, widths, [np.asarray(r) for r in arm.rates], runs, arm.optima, colours)
             axes.set(xlabel=f"embedding learning rate η_E ({arm.name})", ylabel="final train loss (nats per token)")
         _optima_panel(panels[len(arms)], np.asarray(widths, float), arms)
         _horizon_panel(panels[len(arms) + 1], arms)
@@ -82,7 +82,7 @@ def optima_by_arm(
             axes.set_axis_off()
         heading(figure, title, tier, corpus)
         lines = [
-            "Curves: means over seeds, bars from lowest to highest seed, × a rate with a diverged lane.",
+            "Curves: means over seeds, bars from lowest to highest seed, × a rate with a diverged run.",
             "Optima: quadratic in ln η, 95 % intervals. Dashed: slopes for comparison.",
         ]
         flagged = [

@@ -1,6 +1,6 @@
-"""The lanes of an adaptive sweep over rates: a coarse grid, a bracket of the optimum, then all seeds in the bracket.
+"""The runs of an adaptive sweep over rates: a coarse grid, a bracket of the optimum, then all seeds in the bracket.
 
-A grid spends most of its lanes far from the optimum. The position of a parabola's vertex is known best from points
+A grid spends most of its runs far from the optimum. The position of a parabola's vertex is known best from points
 far apart. A fit to three points two steps apart has 1.12 times the standard error of a fit to all five points of the
 same range.
 """
@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 
 from lvp.analysis.curves import optima
 from lvp.analysis.estimators import Optimum
-from lvp.analysis.noise import as_lanes, two_way, usable_rates
+from lvp.analysis.noise import as_runs, two_way, usable_rates
 from lvp.analysis.quadratic_fit import fit_windows
 from lvp.errors import InputError
 
-LEAST_RATES = 5  # with fewer rates, a grid has hardly more lanes than this design
+LEAST_RATES = 5  # with fewer rates, a grid has hardly more runs than this design
 # Trained rates on each side of the centre. Coarse rates are two steps apart, so the window is as wide as a grid's.
 _WINDOW = 1
 
@@ -31,8 +31,8 @@ def coarse_rates(num_rates: int) -> list[int]:
     return sorted({*range(0, num_rates, 2), num_rates - 1})
 
 
-def next_lanes(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
-    """Returns the next lanes to train, as (index of the seed, index of the rate); empty when the design is complete.
+def next_runs(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
+    """Returns the next runs to train, as (index of the seed, index of the rate); empty when the design is complete.
 
     1. The first seed at the coarse rates.
     2. The first seed between the best rate and its neighbours, until the best rate has a trained neighbour without
@@ -40,25 +40,25 @@ def next_lanes(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
     3. All other seeds at the best rate and its two neighbours. If the means over seeds move the optimum, steps 2 and 3
        are repeated there.
 
-    No lane is stopped early. The result depends on the losses only.
+    No run is stopped early. The result depends on the losses only.
 
     Args:
       rates: learning rates [R], increasing.
-      losses: [seeds, R]; nan is a lane that is not trained, inf a diverged lane.
+      losses: [seeds, R]; nan is a run that is not trained, inf a diverged run.
 
     Raises: InputError for fewer than `LEAST_RATES` rates, or losses of another shape.
     """
-    lanes, log_rates = as_lanes(losses), np.log(np.asarray(rates, float))
-    if lanes.shape[1:] != log_rates.shape:
-        raise InputError(f"{log_rates.size} rates but losses of shape {lanes.shape}; the last axis is rates")
-    if untrained := [(0, rate) for rate in coarse_rates(log_rates.size) if np.isnan(lanes[0, rate])]:
+    runs, log_rates = as_runs(losses), np.log(np.asarray(rates, float))
+    if runs.shape[1:] != log_rates.shape:
+        raise InputError(f"{log_rates.size} rates but losses of shape {runs.shape}; the last axis is rates")
+    if untrained := [(0, rate) for rate in coarse_rates(log_rates.size) if np.isnan(runs[0, rate])]:
         return untrained
-    trained = np.flatnonzero(~np.isnan(lanes).all(axis=0))
-    usable = usable_rates(lanes)[trained]
+    trained = np.flatnonzero(~np.isnan(runs).all(axis=0))
+    usable = usable_rates(runs)[trained]
     if not usable.any():
         return []
     windows = fit_windows(log_rates[trained], usable, _WINDOW)
-    located = windows.locate(two_way(lanes[:, trained])[0][None])
+    located = windows.locate(two_way(runs[:, trained])[0][None])
     best, centre = int(located.best[0]), int(located.centre[0])
     if between := _untrained_neighbours(trained, usable, best):
         return [(0, rate) for rate in between]
@@ -66,7 +66,7 @@ def next_lanes(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
         return []
     points = windows.points(centre)
     window = trained[points[usable[points]]]
-    return [(seed, int(rate)) for rate in window for seed in np.flatnonzero(np.isnan(lanes[:, rate])).tolist()]
+    return [(seed, int(rate)) for rate in window for seed in np.flatnonzero(np.isnan(runs[:, rate])).tolist()]
 
 
 def _untrained_neighbours(trained: np.ndarray, usable: np.ndarray, best: int) -> list[int]:
@@ -86,23 +86,23 @@ def _untrained_neighbours(trained: np.ndarray, usable: np.ndarray, best: int) ->
 def bracketed_optima(
     rates_by_width: Sequence[ArrayLike], losses_by_width: Sequence[ArrayLike], *, num_bootstrap: int = 2000
 ) -> list[Optimum]:
-    """The optimum of every width from the lanes of the adaptive design, as `lvp.analysis.optima` of the trained rates.
+    """The optimum of every width from the runs of the adaptive design, as `lvp.analysis.optima` of the trained rates.
 
     Args:
       rates_by_width: W lists of learning rates [R].
-      losses_by_width: W arrays [seeds, R] as in `next_lanes`.
+      losses_by_width: W arrays [seeds, R] as in `next_runs`.
       num_bootstrap: number of simulated curves.
 
     Raises: InputError for fewer than `LEAST_RATES` rates, and as `lvp.analysis.optima`.
     """
     by_width = [trained_rates(*curve) for curve in zip(rates_by_width, losses_by_width, strict=True)]
-    rates, lanes = ([curve[i] for curve in by_width] for i in range(2))
-    return optima(rates, lanes, window=_WINDOW, num_bootstrap=num_bootstrap)
+    rates, runs = ([curve[i] for curve in by_width] for i in range(2))
+    return optima(rates, runs, window=_WINDOW, num_bootstrap=num_bootstrap)
 
 
 def trained_rates(rates: ArrayLike, losses: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """The coarse rates and all other trained rates [K], and their losses [seeds, K]."""
-    rates, lanes = np.asarray(rates, float), as_lanes(losses)
-    kept = ~np.isnan(lanes).all(axis=0)
+    rates, runs = np.asarray(rates, float), as_runs(losses)
+    kept = ~np.isnan(runs).all(axis=0)
     kept[coarse_rates(rates.size)] = True
-    return rates[kept], lanes[:, kept]
+    return rates[kept], runs[:, kept]

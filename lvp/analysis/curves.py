@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lvp.analysis.estimators import METHODS, Curve, Noise, Optimum, read
-from lvp.analysis.noise import as_lanes, seed_noise, shrunk_noise, two_way, usable_rates
+from lvp.analysis.noise import as_runs, seed_noise, shrunk_noise, two_way, usable_rates
 from lvp.analysis.quadratic_fit import fit_windows
 from lvp.errors import InputError
 
@@ -31,26 +31,26 @@ def optimum(
       "quadratic": vertex of the least-squares parabola loss = c₀ + c₁ ln η + c₂ (ln η)² through the window's
         points, means over seeds. The window is centred on the smallest mean, then on the point nearest to the
         vertex. The vertex is averaged over shifts of the grid within one step (a spline between points).
-      "geometric_mean": the geometric mean of the rates of all lanes (seeds and rates) with a loss of at most
-        (1 + tolerance) × the best lane's loss. It is the shaded curve of Hayou & Liu 2025, figure 3 (tolerance 0.2).
+      "geometric_mean": the geometric mean of the rates of all runs (seeds and rates) with a loss of at most
+        (1 + tolerance) × the best run's loss. It is the shaded curve of Hayou & Liu 2025, figure 3 (tolerance 0.2).
         Losses must be positive.
       "argmin": the rate of the smallest mean.
 
     The uncertainty comes from a parametric bootstrap of the whole curve. Means are drawn around the parabola inside the
     window and around the measured means outside it, with standard deviation noise/√seeds. For "geometric_mean", single
-    lanes are drawn. The whole search is repeated on each draw. The interval is that of the estimate, not of the curve's
+    runs are drawn. The whole search is repeated on each draw. The interval is that of the estimate, not of the curve's
     minimum. If a curve is steeper on one side, its parabola's vertex is not at its minimum. This offset is the same at
     every width if the curve's shape is the same, so it cancels in a slope. The interval of a single optimum does not
     include the offset. A note gives the minimum of a cubic fit if its third-order term exceeds the noise.
 
     Args:
       rates: learning rates [R], at least three, positive and increasing.
-      losses: [R] or [seeds, R]; nan is a missing lane, inf a diverged lane. A rate with a diverged lane has
+      losses: [R] or [seeds, R]; nan is a missing run, inf a diverged run. A rate with a diverged run has
         no mean and is not fitted.
       method: one of the methods above.
       window: number of points on each side of the centre.
       tolerance: relative distance to the best loss, for "geometric_mean" and for `Optimum.band`.
-      noise_std: standard deviation of one lane's loss, in the loss's unit. None measures it between these seeds
+      noise_std: standard deviation of one run's loss, in the loss's unit. None measures it between these seeds
         (see `optima` for pooling over widths). With one seed it is unknown.
       num_bootstrap, seed: number of simulated curves, and their random seed.
 
@@ -99,7 +99,7 @@ def optima(
         stds, freedoms = np.full(len(curves), float(noise_std)), np.full(len(curves), np.inf)
     settings = (window, method, tolerance, num_bootstrap)
     return [
-        _read_once(tuple(curve.rates), curve.lanes.tobytes(), float(std), float(freedom), (seed, w), *settings)
+        _read_once(tuple(curve.rates), curve.runs.tobytes(), float(std), float(freedom), (seed, w), *settings)
         for w, (curve, std, freedom) in enumerate(zip(curves, stds, freedoms, strict=True))
     ]
 
@@ -107,7 +107,7 @@ def optima(
 @functools.lru_cache(maxsize=512)  # summary, claims and figure of a report read the same curves
 def _read_once(
     rates: tuple[float, ...],
-    lanes: bytes,
+    runs: bytes,
     std: float,
     freedom: float,
     seed: tuple[int, int],
@@ -116,8 +116,8 @@ def _read_once(
     tolerance: float,
     num_bootstrap: int,
 ) -> Optimum:
-    """The optimum of one curve; `lanes` holds the losses [seeds, R] as float64."""
-    losses = np.frombuffer(lanes).reshape(-1, len(rates))
+    """The optimum of one curve; `runs` holds the losses [seeds, R] as float64."""
+    losses = np.frombuffer(runs).reshape(-1, len(rates))
     return read(_curve(rates, losses, window), Noise(std, freedom, num_bootstrap, seed), method, tolerance)
 
 
@@ -145,9 +145,9 @@ def _curve(rates, losses, window: int) -> Curve:
         raise InputError(f"rates must be positive, finite and increasing, got {rates.tolist()}")
     if not isinstance(window, Integral) or window < 1:
         raise InputError(f"window must be a whole number of at least 1, got {window!r}")
-    lanes = as_lanes(losses)
-    if lanes.shape[1] != rates.size:
+    runs = as_runs(losses)
+    if runs.shape[1] != rates.size:
         raise InputError(f"{rates.size} rates but losses of shape {np.shape(losses)}; the last axis is rates")
-    log_rates, usable = np.log(rates), usable_rates(lanes)
-    means, blocks, _, _ = two_way(lanes)
-    return Curve(rates, log_rates, lanes, usable, means, blocks, fit_windows(log_rates, usable, int(window)))
+    log_rates, usable = np.log(rates), usable_rates(runs)
+    means, blocks, _, _ = two_way(runs)
+    return Curve(rates, log_rates, runs, usable, means, blocks, fit_windows(log_rates, usable, int(window)))

@@ -20,7 +20,7 @@ class Optimum:
     A flagged optimum should not be used for a slope. Flags: "edge" (the smallest loss is at the first or last rate with
     a loss, or the fitted vertex is outside its window; for "geometric_mean", the band contains the first or last rate),
     "noise" (noise on a flat curve can give this curvature, the fit is not convex, or more than 5 % of simulated curves
-    have no optimum inside the grid), "missing" and "diverged" (lanes among the points used are missing or diverged).
+    have no optimum inside the grid), "missing" and "diverged" (runs among the points used are missing or diverged).
     Notes are information that does not exclude the optimum.
     """
 
@@ -32,8 +32,8 @@ class Optimum:
     flags: tuple[str, ...] = ()  # reasons to exclude the optimum
     notes: tuple[str, ...] = ()  # further information
     curvature: float = NAN  # coefficient of (ln rate)² in the window's fit, in the loss's unit
-    band: tuple[float, float] = (NAN, NAN)  # smallest and largest rate with a lane within the tolerance of the best
-    noise_std: float = NAN  # standard deviation of one lane's loss, measured or given; nan if unknown
+    band: tuple[float, float] = (NAN, NAN)  # smallest and largest rate with a run within the tolerance of the best
+    noise_std: float = NAN  # standard deviation of one run's loss, measured or given; nan if unknown
     degrees_of_freedom: float = 0.0  # of noise_std; inf if noise_std was given
 
     @property
@@ -44,30 +44,30 @@ class Optimum:
 
 @dataclass(frozen=True)
 class Curve:
-    """One width's lanes, and the quantities that do not depend on the estimator."""
+    """One width's runs, and the quantities that do not depend on the estimator."""
 
     rates: np.ndarray  # [R]
     log_rates: np.ndarray  # [R]
-    lanes: np.ndarray  # [S, R]; nan missing, inf diverged
-    usable: np.ndarray  # [R]: at least one lane finished and none diverged
+    runs: np.ndarray  # [S, R]; nan missing, inf diverged
+    usable: np.ndarray  # [R]: at least one run finished and none diverged
     means: np.ndarray  # [R], nan where not usable
     blocks: np.ndarray  # [S], each seed's shift of the whole curve
     grid: Windows  # the fit windows of these rates
 
     @property
     def counts(self) -> np.ndarray:
-        """Number of finished lanes in each mean [R]."""
-        return np.isfinite(self.lanes).sum(axis=0)
+        """Number of finished runs in each mean [R]."""
+        return np.isfinite(self.runs).sum(axis=0)
 
     @property
     def near(self) -> np.ndarray:
-        """Lanes up to one point beyond the first window, from which the noise is measured.
+        """Runs up to one point beyond the first window, from which the noise is measured.
 
         Losses scatter more near divergence. That scatter is far from the optimum and does not move it.
         """
         best = int(np.argmin(np.where(self.usable, self.means, np.inf)))
         reach = self.grid.window + 1
-        return self.lanes[:, max(0, best - reach) : best + reach + 1]
+        return self.runs[:, max(0, best - reach) : best + reach + 1]
 
     def smooth(self, centre: int) -> np.ndarray:
         """Means [R], with the window's fit in place of the measured means inside the window; else 0 if not usable.
@@ -85,10 +85,10 @@ class Curve:
 
 
 class Noise:
-    """Seed noise of one lane's loss, and draws of it for simulated curves.
+    """Seed noise of one run's loss, and draws of it for simulated curves.
 
     Args:
-      std: standard deviation of one lane's loss; nan if unknown.
+      std: standard deviation of one run's loss; nan if unknown.
       freedom: degrees of freedom of std; inf if std was given.
       num: number of curves to simulate. Each curve has its own std, drawn by chi square, because std is an estimate.
       seed: of the random draws, as for numpy's `default_rng`.
@@ -184,21 +184,21 @@ def argmin(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Read
 
 
 def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
-    """Geometric mean of the rates of all lanes with loss ≤ (1 + tolerance) × the best lane's.
+    """Geometric mean of the rates of all runs with loss ≤ (1 + tolerance) × the best run's.
 
     Each end of the band lies between two rates and contributes half of its step to the uncertainty.
     """
-    if curve.lanes[np.isfinite(curve.lanes)].min() <= 0:
+    if curve.runs[np.isfinite(curve.runs)].min() <= 0:
         raise InputError("losses must be above 0 for method geometric_mean: use quadratic or argmin")
-    log_rate, low, high = (x.item() for x in _within(curve, curve.lanes, tolerance))
+    log_rate, low, high = (x.item() for x in _within(curve, curve.runs, tolerance))
     ends = low == 0, high == len(curve.log_rates) - 1
     off = {(False, False): 0, (True, False): -1, (False, True): 1, (True, True): 3}[ends]
     simulated = None
     if search.draws is not None:
         order = np.argsort(curve.blocks)  # the result must not depend on the order of the seeds
         base = curve.smooth(search.centre) + curve.blocks[order, None]
-        base = np.where(curve.usable, base, curve.lanes[order])  # measured lanes at rates with a diverged lane
-        base = np.where(np.isfinite(curve.lanes[order]), base, np.inf)
+        base = np.where(curve.usable, base, curve.runs[order])  # measured runs at rates with a diverged run
+        base = np.where(np.isfinite(curve.runs[order]), base, np.inf)
         simulated, *_ = _within(curve, base + noise.draws(base.shape), tolerance)
     loss = np.interp(log_rate, curve.log_rates[curve.usable], curve.means[curve.usable])
     points = np.arange(max(0, low - 1), min(high + 1, len(curve.log_rates) - 1) + 1)
@@ -249,7 +249,7 @@ def _flags(curve: Curve, points: np.ndarray, edge: bool = False, noise: bool = F
     """Flags and notes of an optimum that rests on the grid points `points`."""
     inside = np.zeros(len(curve.log_rates), bool)
     inside[points] = True
-    diverged, missing = np.isinf(curve.lanes).any(axis=0), np.isnan(curve.lanes).any(axis=0)
+    diverged, missing = np.isinf(curve.runs).any(axis=0), np.isnan(curve.runs).any(axis=0)
     flags = {
         "edge": edge,
         "noise": noise,
@@ -257,15 +257,15 @@ def _flags(curve: Curve, points: np.ndarray, edge: bool = False, noise: bool = F
         "diverged": (diverged & inside).any(),
     }
     notes = {
-        f"rates with diverged lanes away from the optimum: {(diverged & ~inside).sum()}": diverged & ~inside,
-        f"rates with missing lanes away from the optimum: {(missing & ~inside).sum()}": missing & ~inside,
+        f"rates with diverged runs away from the optimum: {(diverged & ~inside).sum()}": diverged & ~inside,
+        f"rates with missing runs away from the optimum: {(missing & ~inside).sum()}": missing & ~inside,
     }
     return tuple(k for k, v in flags.items() if v), tuple(k for k, v in notes.items() if np.any(v))
 
 
-def _within(curve: Curve, lanes: np.ndarray, tolerance: float):
-    """For lanes [..., S, R] within the tolerance of the best lane: mean log rate, index of the first and last rate."""
-    finite = np.where(np.isfinite(lanes), lanes, np.inf)
+def _within(curve: Curve, runs: np.ndarray, tolerance: float):
+    """For runs [..., S, R] within the tolerance of the best run: mean log rate, index of the first and last rate."""
+    finite = np.where(np.isfinite(runs), runs, np.inf)
     best = finite.min(axis=(-2, -1), keepdims=True)
     per_rate = (finite <= best + tolerance * np.abs(best)).sum(axis=-2)  # simulated losses can be below 0
     mean = per_rate @ curve.log_rates / per_rate.sum(axis=-1)
@@ -275,9 +275,9 @@ def _within(curve: Curve, lanes: np.ndarray, tolerance: float):
 
 def _band(curve: Curve, tolerance: float) -> tuple[float, float]:
     """Smallest and largest rate within the tolerance; nan if a loss is not positive (no relative distance)."""
-    if curve.lanes[np.isfinite(curve.lanes)].min() <= 0:
+    if curve.runs[np.isfinite(curve.runs)].min() <= 0:
         return NAN, NAN
-    _, low, high = _within(curve, curve.lanes, tolerance)
+    _, low, high = _within(curve, curve.runs, tolerance)
     return float(curve.rates[low]), float(curve.rates[high])
 
 

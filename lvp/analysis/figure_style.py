@@ -44,12 +44,12 @@ def below(figure: "Figure", lines: Iterable[str]) -> None:
 
 
 def stamp(figure: "Figure", partial: tuple[int, int] | None) -> None:
-    """Writes (lanes done, lanes planned) of an unfinished sweep across the figure; nothing if `partial` is None."""
+    """Writes (runs done, runs planned) of an unfinished sweep across the figure; nothing if `partial` is None."""
     if partial is None:
         return
     if len(partial) != 2:
-        raise InputError(f"partial must be (lanes done, lanes planned), got {partial!r}")
-    words = f"PARTIAL: {partial[0]} of {partial[1]} lanes"
+        raise InputError(f"partial must be (runs done, runs planned), got {partial!r}")
+    words = f"PARTIAL: {partial[0]} of {partial[1]} runs"
     style: dict[str, Any] = dict(fontsize=40, color="#CC0000", alpha=0.22, rotation=18, ha="center", va="center")
     figure.text(0.5, 0.5, words, weight="bold", zorder=50, **style)
     figure.text(0.995, 0.985, words, ha="right", va="top", color="#CC0000", weight="bold", fontsize=11)

@@ -14,7 +14,7 @@ NORMAL_QUANTILE = 1.96  # half width of a 95 % interval, in standard errors
 class Measurement(NamedTuple):
     """A number and its 95 % interval."""
 
-    value: float  # nan if unknown, inf if a lane diverged
+    value: float  # nan if unknown, inf if a run diverged
     interval: tuple[float, float] | None  # None if unknown; an open end is ±inf
 
     @classmethod

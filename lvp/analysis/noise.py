@@ -15,40 +15,40 @@ from scipy.special import polygamma, stdtrit
 from lvp.errors import InputError
 
 
-def as_lanes(losses: ArrayLike) -> np.ndarray:
+def as_runs(losses: ArrayLike) -> np.ndarray:
     """Losses as floats [seeds, rates]; a curve [rates] is one seed. nan is missing, inf is diverged."""
     try:
-        lanes = np.asarray(losses, dtype=float)
+        runs = np.asarray(losses, dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError(f"losses must be numbers [rates] or [seeds, rates]: {error}") from None
-    lanes = lanes[None] if lanes.ndim == 1 else lanes
-    if lanes.ndim != 2 or lanes.size == 0:
-        raise InputError(f"losses must be [rates] or [seeds, rates] and not empty, got shape {lanes.shape}")
-    if np.isneginf(lanes).any():
-        raise InputError("losses has -inf: use nan for a missing lane and inf for a diverged lane")
-    return lanes
+    runs = runs[None] if runs.ndim == 1 else runs
+    if runs.ndim != 2 or runs.size == 0:
+        raise InputError(f"losses must be [rates] or [seeds, rates] and not empty, got shape {runs.shape}")
+    if np.isneginf(runs).any():
+        raise InputError("losses has -inf: use nan for a missing run and inf for a diverged run")
+    return runs
 
 
-def usable_rates(lanes: np.ndarray) -> np.ndarray:
-    """Mask [R] of the rates with a mean loss: at least one lane finished and none diverged."""
-    return ~np.isinf(lanes).any(axis=0) & np.isfinite(lanes).any(axis=0)
+def usable_rates(runs: np.ndarray) -> np.ndarray:
+    """Mask [R] of the rates with a mean loss: at least one run finished and none diverged."""
+    return ~np.isinf(runs).any(axis=0) & np.isfinite(runs).any(axis=0)
 
 
-def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def two_way(runs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Least squares of loss = rate mean + seed block over the usable rates of one width.
 
-    With missing lanes, a plain mean would include the effects of the seeds present; this fit does not. Lanes connect
-    seeds with rates. Seeds and rates that no chain of lanes connects, as in a sweep that has just begun, are fitted
-    separately: the blocks of each connected part sum to 0. The block of a seed without lanes is 0.
+    With missing runs, a plain mean would include the effects of the seeds present; this fit does not. Runs connect
+    seeds with rates. Seeds and rates that no chain of runs connects, as in a sweep that has just begun, are fitted
+    separately: the blocks of each connected part sum to 0. The block of a seed without runs is 0.
 
     Returns: rate means [R] (nan at unusable rates), seed blocks [S] (with sum 0), residuals [S, R] (nan without a
-    lane), residual degrees of freedom (lanes − parameters).
+    run), residual degrees of freedom (runs − parameters).
     """
-    num_seeds, num_rates = lanes.shape
-    usable = usable_rates(lanes)
+    num_seeds, num_rates = runs.shape
+    usable = usable_rates(runs)
     means, blocks = np.full(num_rates, np.nan), np.zeros(num_seeds)
-    residuals = np.full(lanes.shape, np.nan)
-    used = lanes[:, usable]
+    residuals = np.full(runs.shape, np.nan)
+    used = runs[:, usable]
     if not usable.any():
         return means, blocks, residuals, 0
     if np.isfinite(used).all():  # balanced: the least squares are means of rows and columns
@@ -57,8 +57,8 @@ def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]
         residuals[:, usable] = used - means[usable] - blocks[:, None]
         return means, blocks, residuals, (num_seeds - 1) * (used.shape[1] - 1)
     freedom = 0
-    for seeds, rates in _connected(np.isfinite(lanes) & usable):
-        part = lanes[np.ix_(seeds, rates)]
+    for seeds, rates in _connected(np.isfinite(runs) & usable):
+        part = runs[np.ix_(seeds, rates)]
         seed, rate = np.nonzero(np.isfinite(part))
         # Seed columns are contrasts against the last seed, so that the blocks sum to zero.
         contrasts = np.vstack([np.eye(seeds.size - 1), -np.ones(seeds.size - 1)])
@@ -71,7 +71,7 @@ def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]
 
 
 def _connected(present: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The seeds and rates of every connected part of [seeds, rates], where lanes are the connections."""
+    """The seeds and rates of every connected part of [seeds, rates], where runs are the connections."""
     num_seeds = len(present)
     edges = np.block([[np.zeros((num_seeds, num_seeds)), present], [present.T, np.zeros((present.shape[1],) * 2)]])
     count, part = connected_components(edges, directed=False)
@@ -100,17 +100,17 @@ def t_interval(values: ArrayLike, *, centre: float | None = None, level: float =
 
 
 def seed_noise(losses_by_width: Sequence) -> tuple[float, int]:
-    """Standard deviation of one lane's loss about its curve, pooled over rates and widths.
+    """Standard deviation of one run's loss about its curve, pooled over rates and widths.
 
     Args:
       losses_by_width: an array [seeds, rates] per width (nan missing, inf diverged), in the loss's unit. Rates with a
-        diverged lane are left out.
+        diverged run are left out.
 
     Returns: (std, degrees of freedom); (nan, 0) if no width has two seeds at two rates.
 
     Raises: InputError for an array that is not [seeds, rates].
     """
-    fits = [two_way(as_lanes(losses)) for losses in losses_by_width]
+    fits = [two_way(as_runs(losses)) for losses in losses_by_width]
     squares = sum(float(np.nansum(residuals**2)) for _, _, residuals, _ in fits)
     freedom = sum(freedom for *_, freedom in fits)
     return (float(np.sqrt(squares / freedom)), freedom) if freedom else (float("nan"), 0)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from lvp.analysis.curves import optima as find_optima
 from lvp.analysis.estimators import Optimum
 from lvp.analysis.figure_style import FIT, INK, MARKERS, PAPER, REFERENCE, STYLE, below, decimal, heading, save, stamp
-from lvp.analysis.noise import as_lanes, two_way
+from lvp.analysis.noise import as_runs, two_way
 from lvp.analysis.slopes import Slope, positive
 from lvp.analysis.slopes import slope as fit_slope
 from lvp.errors import InputError
@@ -44,7 +44,7 @@ def optimum_vs_width(
     Left panel: means over seeds with a bar from the lowest to the highest seed. A large marker shows the optimum
     with its 95 % interval. Right panel: optima with 95 % intervals, the fitted line with its band at the level of
     `fit`, and reference slopes through the geometric centre of the fitted points. A dotted line shows the paper's
-    estimate: the geometric mean of the rates of all lanes within `tolerance` of the best lane. A shaded band extends
+    estimate: the geometric mean of the rates of all runs within `tolerance` of the best run. A shaded band extends
     from the smallest to the largest of these rates. The estimate needs positive losses. Flagged optima are hollow and
     excluded from the fit; the reasons are below the panels.
 
@@ -53,7 +53,7 @@ def optimum_vs_width(
       losses_by_width: W arrays [seeds, R] (nan missing, inf diverged), in the unit of `loss_label`.
       optima, fit: results of `lvp.analysis.optima` and `slope`; None computes them.
       title, tier, corpus: text above the panels.
-      partial: (lanes done, lanes planned) of an unfinished sweep, written across the figure.
+      partial: (runs done, runs planned) of an unfinished sweep, written across the figure.
       tolerance: relative distance to the best loss, for the paper's estimate.
       rate_label, loss_label, width_label: axis labels.
 
@@ -64,7 +64,7 @@ def optimum_vs_width(
     import matplotlib
     from matplotlib.figure import Figure
 
-    widths, grids, lanes = _checked(widths, rates, losses_by_width)
+    widths, grids, runs = _checked(widths, rates, losses_by_width)
     optima = find_optima(rates, losses_by_width, tolerance=tolerance) if optima is None else list(optima)
     if len(optima) != len(widths):
         raise InputError(f"{widths.size} widths but {len(optima)} optima: pass an optimum per width")
@@ -73,7 +73,7 @@ def optimum_vs_width(
         figure = Figure(figsize=(12, 5.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
         colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(widths)))
-        curves_panel(left, widths, grids, lanes, optima, colours)
+        curves_panel(left, widths, grids, runs, optima, colours)
         left.set(xlabel=rate_label, ylabel=loss_label)
         _paper_reading(right, widths, rates, losses_by_width, tolerance)
         _slope_panel(right, widths, optima, fit, colours)
@@ -83,38 +83,38 @@ def optimum_vs_width(
 
 
 def _checked(widths, rates, losses_by_width) -> tuple[np.ndarray, list, list]:
-    """Widths [W], and for each width a grid [R] and lanes [S, R]."""
+    """Widths [W], and for each width a grid [R] and runs [S, R]."""
     widths = positive("widths", widths)
     if len(widths) != len(losses_by_width):
         raise InputError(f"{widths.size} widths but {len(losses_by_width)} arrays of losses: pass an array per width")
-    lanes = [as_lanes(losses) for losses in losses_by_width]
+    runs = [as_runs(losses) for losses in losses_by_width]
     grids = [positive("rates", grid) for grid in (rates if np.ndim(rates) == 2 else [rates] * len(widths))]
-    if [len(grid) for grid in grids] != [values.shape[1] for values in lanes]:
+    if [len(grid) for grid in grids] != [values.shape[1] for values in runs]:
         raise InputError(f"rates of shape {np.shape(rates)} do not fit the losses' last axes")
-    return widths, grids, lanes
+    return widths, grids, runs
 
 
 def curves_panel(
     axes: Any,
     widths: Sequence[float] | np.ndarray,
     grids: Sequence[np.ndarray],
-    lanes: Sequence[np.ndarray],
+    runs: Sequence[np.ndarray],
     optima: Sequence[Optimum],
     colours: np.ndarray,
 ) -> None:
     """Draws loss against rate: a curve per width, with a large marker at its optimum."""
-    finite = np.concatenate([values[np.isfinite(values)] for values in lanes])
+    finite = np.concatenate([values[np.isfinite(values)] for values in runs])
     axes.set(xscale="log", xlim=(0.8 * min(map(min, grids)), 1.25 * max(map(max, grids))))
     decimal(axes.xaxis)
     if finite.size and finite.min() > 0 and finite.max() > 4 * finite.min():
         axes.set_yscale("log")
         decimal(axes.yaxis)
-    marks = zip(widths, grids, lanes, optima, colours, strict=True)
+    marks = zip(widths, grids, runs, optima, colours, strict=True)
     for index, (width, grid, values, best, colour) in enumerate(marks):
         marker = MARKERS[index % len(MARKERS)]
         means, *_ = two_way(values)
         seen, diverged = np.isfinite(means), np.isinf(values).any(axis=0)
-        values = np.where(np.isfinite(values), values, means)[:, seen]  # missing lanes add no spread
+        values = np.where(np.isfinite(values), values, means)[:, seen]  # missing runs add no spread
         style = dict(color=colour, marker=marker, markersize=4, linewidth=1.3, capsize=2, elinewidth=1)
         spread = np.maximum([means[seen] - values.min(axis=0), values.max(axis=0) - means[seen]], 0)
         axes.errorbar(grid[seen], means[seen], yerr=spread, label=f"{width:g}", zorder=2 + index, **style)
@@ -156,7 +156,7 @@ def optimum_mark(
 
 def _paper_reading(axes, widths, rates, losses_by_width, tolerance) -> None:
     """Draws the paper's estimate if all losses are positive: it uses relative distances to the best loss."""
-    values = np.concatenate([as_lanes(losses).ravel() for losses in losses_by_width])
+    values = np.concatenate([as_runs(losses).ravel() for losses in losses_by_width])
     if not (values[np.isfinite(values)] > 0).all():
         return
     read = find_optima(rates, losses_by_width, method="geometric_mean", tolerance=tolerance, num_bootstrap=100)
@@ -232,7 +232,7 @@ def _words(figure, title, tier, corpus, partial, widths, optima) -> None:
     """Writes the title, the origin, the meaning of the marks, and the reasons for hollow points."""
     heading(figure, title, tier, corpus)
     lines = [
-        "Small markers: mean over seeds, bars from lowest to highest seed, × a rate with a diverged lane.",
+        "Small markers: mean over seeds, bars from lowest to highest seed, × a rate with a diverged run.",
         "Large markers: optimum of a quadratic in ln η, 95 % interval. Dashed: slopes for comparison.",
     ]
     flagged = [f"{w:g} ({', '.join(o.flags)})" for w, o in zip(widths, optima, strict=True) if o.flags]

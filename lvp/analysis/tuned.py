@@ -15,7 +15,7 @@ LEVEL = 0.95
 class Tuned(NamedTuple):
     """The losses of a setting at the rate that other seeds selected."""
 
-    losses: np.ndarray  # [judging seeds]; nan for a missing or diverged lane
+    losses: np.ndarray  # [judging seeds]; nan for a missing or diverged run
     elsewhere: float = np.inf  # least mean loss of the selecting seeds at the other rates
 
     @property
@@ -36,7 +36,7 @@ def select(losses: np.ndarray) -> Selected | None:
     """The value with the least mean loss; None if no value has a finite loss for every selecting seed.
 
     Args:
-      losses: [values, selecting seeds]; nan or inf for a missing or diverged lane.
+      losses: [values, selecting seeds]; nan or inf for a missing or diverged run.
     """
     means = np.where(np.isfinite(losses).all(axis=1), losses.mean(axis=1), np.inf)
     if not np.isfinite(means).any():

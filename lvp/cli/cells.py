@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from lvp.cli.parser import parsed, setting
+from lvp.cli.parser import key_value, parsed
 from lvp.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def decoder_of(
       under: fields that the file and `--set` override.
       **changes: fields that override the file and `--set`.
     """
-    given = dict(setting(text) for text in arguments.set)
+    given = dict(key_value(text) for text in arguments.set)
     if arguments.remat:
         given["remat"] = arguments.remat
     return decoder(arguments.model, given | changes, under)

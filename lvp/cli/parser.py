@@ -113,7 +113,7 @@ def short_name(parser: argparse.ArgumentParser) -> str:
     return words[0]
 
 
-def setting(text: str, option: str = "--set") -> tuple[str, str]:
+def key_value(text: str, option: str = "--set") -> tuple[str, str]:
     """The pair (key, value) from the text key=value. Without an equals sign: InputError with the option's name."""
     key, equals, value = text.partition("=")
     if not equals:

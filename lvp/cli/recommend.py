@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lvp.cli.parser import add_command, count, need, setting
+from lvp.cli.parser import add_command, count, key_value, need
 from lvp.errors import InputError
 from lvp.parametrization import AXES, RULES, TOKEN_ROWS, Shape, check_whole, table
 from lvp.parametrization.axes import chosen
@@ -150,7 +150,7 @@ def _recommend(arguments) -> None:
 
     names = ("hidden_lr", "rule", "embedding_lr", "kappa", "token_rows", "weight_decay", "b1", "b2", "eps")
     asked: dict[str, Any] = {name: getattr(arguments, name) for name in names}
-    asked["axes"] = dict(setting(word, "--axis") for word in arguments.axis)
+    asked["axes"] = dict(key_value(word, "--axis") for word in arguments.axis)
     asked |= _shapes(arguments, asked["axes"])
     counts, origin = None, ""
     if arguments.tokenizer or arguments.corpus:

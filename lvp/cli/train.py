@@ -33,7 +33,7 @@ from lvp.models.weights import Weights, read
 from lvp.parallel import sharding
 from lvp.parallel.processes import gathered
 from lvp.parametrization import table
-from lvp.training import Cell, Lane, check_positive, records
+from lvp.training import Cell, Run, check_positive, records
 from lvp.training.outcome import Outcome
 
 PROGRESS_SECONDS = 10.0  # least time between two lines of progress
@@ -46,7 +46,7 @@ def train(arguments: argparse.Namespace) -> None:
 
     Raises InputError for unusable options or data, and for a directory of another run. Nothing is written then.
     """
-    cell, lane = _cell_and_lane(arguments)
+    cell, run = _cell_and_run(arguments)
     out = arguments.out.absolute()
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
@@ -57,7 +57,7 @@ def train(arguments: argparse.Namespace) -> None:
         task = training.task_for(cell)
         task.check_mesh(sizes)
         dataset = task.prepare(cache_dir() / "data")
-        config = _configuration(cell, lane, task.fingerprints(dataset))
+        config = _configuration(cell, run, task.fingerprints(dataset))
         start = None if arguments.start_from is None else _start(arguments.start_from, cell)
         config |= {} if start is None else {"start": start.digest}
         key = _claimed(out, config)
@@ -65,14 +65,14 @@ def train(arguments: argparse.Namespace) -> None:
             _say(f"{out}: finished; the record is {out / 'record.jsonl'}")
             return
         mesh = sharding.make_mesh(sizes)
-        run = _Run(task.program(mesh=mesh), lane, out / "checkpoints", config, arguments.checkpoint_seconds)
-        run.start = start and start.params
-        outcome = run.train(task.load(dataset, mesh)(lane), asked)
+        saved = _Saved(task.program(mesh=mesh), run, out / "checkpoints", config, arguments.checkpoint_seconds)
+        saved.start = start and start.params
+        outcome = saved.train(task.load(dataset, mesh)(run), asked)
     if outcome is None:
-        _say(f"{out}: stopped at step {run.step:,} of {cell.steps:,}; the same command continues")
+        _say(f"{out}: stopped at step {saved.step:,} of {cell.steps:,}; the same command continues")
     elif jax.process_index() == 0:
         content = {"format": records.FORMAT, "hash": key, "config": config, "outcome": task.outcome(dataset, outcome)}
-        records.write(out / "record.jsonl", [content | {"provenance": run.provenance(sizes)}])
+        records.write(out / "record.jsonl", [content | {"provenance": saved.provenance(sizes)}])
         loss = "" if outcome.valid_loss is None else f", validation loss {outcome.valid_loss:.4f}"
         _say(f"{out}: {outcome.status}{loss}; the record is {out / 'record.jsonl'}")
 
@@ -82,7 +82,7 @@ def _say(text: str) -> None:
         print(text, flush=True)
 
 
-def _cell_and_lane(arguments: argparse.Namespace) -> tuple[Cell, Lane]:
+def _cell_and_run(arguments: argparse.Namespace) -> tuple[Cell, Run]:
     """The compiled and the traced part of the run. The model takes the forward multipliers of the rule."""
     if not 0 <= arguments.seed < 2**32:
         raise InputError(f"--seed must lie from 0 to 2^32 − 1, got {arguments.seed}")
@@ -91,14 +91,14 @@ def _cell_and_lane(arguments: argparse.Namespace) -> tuple[Cell, Lane]:
     rates = table(arguments.rule, width=model.width, vocab=model.vocab)
     model = decoder_of(arguments, forward_multipliers(rates), vocab=arguments.vocab)
     cell = cell_of(arguments, model, corpora.absolute(arguments.corpus), arguments.steps, clip_norm=arguments.clip_norm)
-    lane = Lane.under(rates, arguments.learning_rate, arguments.seed, warmup_steps=arguments.warmup_steps)
-    cell.check(lane)
-    return cell, lane
+    run = Run.under(rates, arguments.learning_rate, arguments.seed, warmup_steps=arguments.warmup_steps)
+    cell.check(run)
+    return cell, run
 
 
-def _configuration(cell: Cell, lane: Lane, fingerprints: Mapping[str, str | None]) -> dict[str, Any]:
+def _configuration(cell: Cell, run: Run, fingerprints: Mapping[str, str | None]) -> dict[str, Any]:
     """All values that determine the result. The corpus has no path, because its fingerprint identifies it."""
-    config = {"cell": records.configuration(cell), "lane": records.configuration(lane), "data": dict(fingerprints)}
+    config = {"cell": records.configuration(cell), "lane": records.configuration(run), "data": dict(fingerprints)}
     config["cell"]["data"]["corpus"] = corpora.split(cell.data.corpus)[0]
     return config
 
@@ -161,26 +161,26 @@ def _claimed(out: Path, config: Mapping[str, Any]) -> str:
     return key
 
 
-class _Run:
-    """The training of one lane, with checkpoints and lines of progress. `step` counts the trained steps."""
+class _Saved:
+    """The training of one run, with checkpoints and lines of progress. `step` counts the trained steps."""
 
-    def __init__(self, program: Any, lane: Lane, folder: Path, config: Mapping[str, Any], checkpoint_seconds: float):
-        self.program, self.lane, self.folder, self.config = program, lane, folder, config
+    def __init__(self, program: Any, run: Run, folder: Path, config: Mapping[str, Any], checkpoint_seconds: float):
+        self.program, self.run, self.folder, self.config = program, run, folder, config
         self.key = records.config_hash(config)
-        self.start: Any = None  # parameters to start from; None: the lane's init
+        self.start: Any = None  # parameters to start from; None: the run's init
         self.checkpoint_seconds, self.step, self.first_step, self.seconds = checkpoint_seconds, 0, 0, 0.0
 
     def train(self, feed: Any, asked: Callable[[], bool]) -> Outcome | None:
         """Trains from the last checkpoint to the end and returns the outcome; None after a stop on request."""
         self.program.compile(feed.feed(0)[1])
         checkpoints.wait_for_all()  # compilation takes longer on some machines
-        state = None if self.start is None else self.program.started(self.lane, self.start)
-        if found := checkpoints.latest(self.folder, self.program.lane_shapes(), self.key):
+        state = None if self.start is None else self.program.started(self.run, self.start)
+        if found := checkpoints.latest(self.folder, self.program.run_shapes(), self.key):
             self.first_step, state, _ = found
             _say(f"continues from step {self.first_step:,}")
         self.step = self._printed_step = self.first_step
         began = self._saved = self._printed = time.perf_counter()
-        chunks = training.chunks(self.program, [self.lane], feed, state=state, step=self.first_step)
+        chunks = training.chunks(self.program, [self.run], feed, state=state, step=self.first_step)
         while True:
             try:
                 step, state = next(chunks)

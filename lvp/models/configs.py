@@ -20,8 +20,8 @@ CHOICES = {
 }
 
 
-# A field with this mark is not recorded at its default, so that hashes of older lanes stay valid. The default of every
-# newer field must reproduce older lanes (`lvp.training.records.in_current_form`).
+# A field with this mark is not recorded at its default, so that hashes of older runs stay valid. The default of every
+# newer field must reproduce older runs (`lvp.training.records.in_current_form`).
 OMITTED = {"omit_default": True}
 
 

@@ -64,8 +64,9 @@ OPTIONS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # parameter of optax's Ad
 # Factories of optax whose update is of order one per coordinate, whatever the scale of the gradient. This is the unit
 # of a rule's rates. optax's other factories need a rate of their own.
 ADAM_LIKE = (
-    "adabelief adam adamax adamaxw adamw adan amsgrad lion nadam nadamw radam rmsprop sign_sgd yogi "
-    "contrib.ademamix contrib.adopt contrib.schedule_free_adamw contrib.sophia"
+    "adabelief adam adamax adamaxw adamw adan amsgrad lion nadam nadamw optimistic_adam optimistic_adam_v2 radam "
+    "rmsprop sign_sgd signum yogi contrib.acprop contrib.ademamix contrib.adopt contrib.cocob "
+    "contrib.schedule_free_adamw contrib.sophia"
 ).split()
 
 

@@ -1,4 +1,4 @@
-"""Communication between the processes that train one lane together (`jax.distributed`)."""
+"""Communication between the processes that train one run together (`jax.distributed`)."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
       loss divided by the loss of a reference, minus 1. The reference is tuned at the size itself. `base_gap` is the gap
       at the smallest size, and `gaps` has the gap at every other size. `mean_gap` is the mean and `worst_gap` the
       largest gap over these other sizes, with 95 % t intervals over seeds (`mean_gap_interval`, `worst_gap_interval`).
-      A gap is None if lanes diverged. The mapping is empty if no result is committed. `python -m sweeps report` writes
+      A gap is None if runs diverged. The mapping is empty if no result is committed. `python -m sweeps report` writes
       the data to `experiments/results`, and a wheel contains a copy.
     """
     file = next((path for path in (_COPY, _COMMITTED) if path.is_file()), None)

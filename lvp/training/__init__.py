@@ -1,7 +1,7 @@
 """Training as compiled programs.
 
 `cell` defines the compiled and the traced part of a run. `program` compiles a cell, and `loop` runs any program.
-`language` trains a decoder on next tokens. `tasks` prepares the data of a cell. `train` trains one lane. `AnyCell` and
+`language` trains a decoder on next tokens. `tasks` prepares the data of a cell. `train` trains one run. `AnyCell` and
 `Task` are the bases of your own cells and tasks.
 """
 
@@ -11,12 +11,12 @@ from lvp.training.cell import (
     AnyCell,
     Cell,
     DataConfig,
-    Lane,
     OptimizerConfig,
+    Run,
     check_positive,
     steps_of_parts,
 )
-from lvp.training.language import Program, StreamedTokens, TrainingData, check_lengths, check_mesh, lane_feeds
+from lvp.training.language import Program, StreamedTokens, TrainingData, check_lengths, check_mesh, run_feeds
 from lvp.training.loop import chunks, run
 from lvp.training.program import unstack
 from lvp.training.tasks import LanguageTask, Task, task_for, train
@@ -26,7 +26,7 @@ __all__ = [
     "AnyCell",
     "Cell",
     "DataConfig",
-    "Lane",
+    "Run",
     "LanguageTask",
     "OptimizerConfig",
     "Program",
@@ -39,7 +39,7 @@ __all__ = [
     "check_mesh",
     "check_positive",
     "chunks",
-    "lane_feeds",
+    "run_feeds",
     "run",
     "steps_of_parts",
     "task_for",

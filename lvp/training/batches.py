@@ -17,7 +17,7 @@ ORDERS = ("windows", "rows")  # `DataConfig.order`
 
 
 class Feed(Protocol):
-    """The host's side of a lane's data."""
+    """The host's side of a run's data."""
 
     def feed(self, step: int) -> tuple[int, Any]:
         """(stop, the program's data for the steps from `step` to before `stop`)."""
@@ -27,7 +27,7 @@ class Feed(Protocol):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class RandomWindows:
-    """Random windows of tokens that lie on the device. Lanes share the tokens."""
+    """Random windows of tokens that lie on the device. Runs share the tokens."""
 
     tokens: Any  # int32 [n]
 
@@ -43,7 +43,7 @@ class RandomWindows:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StreamedRows:
-    """Rows or windows that the host read for a few steps. Each lane has its own, by its seed."""
+    """Rows or windows that the host read for a few steps. Each run has its own, by its seed."""
 
     rows: Any  # int32 [steps, batch, context + 1]
     start: Any  # int32 scalar: the step of rows[0]

@@ -1,6 +1,6 @@
-"""Cells and lanes.
+"""Cells and runs.
 
-A **cell** is the part of a run that is compiled. A **lane** holds the numbers that are traced: learning rates, init
+A **cell** is the part of a run that is compiled. A **run** holds the numbers that are traced: learning rates, init
 scales, warm-up, chosen options of the optimizer, seed.
 """
 
@@ -48,7 +48,7 @@ class OptimizerConfig:
 
     kind: str = "adam"  # a key of `OPTIMIZERS`, or the name of `factory`
     options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer; "eps" also by role
-    traced: tuple[str, ...] = ()  # arguments that every lane gives
+    traced: tuple[str, ...] = ()  # arguments that every run gives
     factory: InitVar[Callable | None] = None  # own optax factory; not a field, since records hold JSON only
 
     def __post_init__(self, factory):
@@ -73,7 +73,7 @@ class OptimizerConfig:
             # batch_size is compiled, since it decides which measures exist.
             if name not in self._parameters or name == "batch_size":
                 raise InputError(
-                    f"traced: {name!r} is not an option of {self.kind} that a lane can set; remove it from traced"
+                    f"traced: {name!r} is not an option of {self.kind} that a run can set; remove it from traced"
                 )
 
     def _check_own(self, factory: Any) -> None:
@@ -121,7 +121,7 @@ class OptimizerConfig:
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(self.make).parameters
 
-    def setting(self, name: str) -> Any:
+    def option(self, name: str) -> Any:
         """The chosen value of an argument, else the factory's default; None if the factory lacks the argument."""
         parameters = self._parameters
         return self.options.get(name, parameters[name].default) if name in parameters else None
@@ -134,7 +134,7 @@ class OptimizerConfig:
     @property
     def needs_snr(self) -> bool:
         """True if the updates are scaled by the gradient's signal-to-noise ratio."""
-        return self.setting("batch_size") is not None
+        return self.option("batch_size") is not None
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class DataConfig:
             raise InputError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
 
     def read_by_host(self, num_tokens: int = 0) -> bool:
-        """Whether the host reads the batches of a training text of `num_tokens` tokens, each lane its own."""
+        """Whether the host reads the batches of a training text of `num_tokens` tokens, each run its own."""
         return self.order == "rows" or num_tokens > DEVICE_TOKENS
 
 
@@ -180,13 +180,13 @@ class AnyCell:
         raise NotImplementedError
 
     @property
-    def flops_per_lane(self) -> float:
+    def flops_per_run(self) -> float:
         raise NotImplementedError
 
-    def check(self, lane: Any) -> None:
+    def check(self, run: Any) -> None:
         raise NotImplementedError
 
-    def example_lane(self) -> Any:
+    def example_run(self) -> Any:
         raise NotImplementedError
 
     def task(self) -> Any:
@@ -211,7 +211,7 @@ class AnyCell:
         return self.model.num_params
 
     @property
-    def tokens_per_lane(self) -> int:
+    def tokens_per_run(self) -> int:
         return self.steps * self.tokens_per_step
 
     @property
@@ -274,25 +274,25 @@ class Cell(AnyCell):
         if self.cooldown is not None and not 0 <= self.cooldown <= 1:
             raise InputError(f"cooldown must be a fraction of the steps in [0, 1], got {self.cooldown}")
 
-    def check(self, lane: "Lane") -> None:
-        """Raises InputError for a lane that this cell cannot train."""
-        if set(lane.options) != set(self.optimizer.traced):
-            wanted, given = (", ".join(sorted(x)) or "none" for x in (self.optimizer.traced, lane.options))
-            raise InputError(f"a lane must give the options that its cell traces ({wanted}), got {given}")
-        if lane.warmup_steps and self.cooldown is None:
+    def check(self, run: "Run") -> None:
+        """Raises InputError for a run that this cell cannot train."""
+        if set(run.options) != set(self.optimizer.traced):
+            wanted, given = (", ".join(sorted(x)) or "none" for x in (self.optimizer.traced, run.options))
+            raise InputError(f"a run must give the options that its cell traces ({wanted}), got {given}")
+        if run.warmup_steps and self.cooldown is None:
             raise InputError(
-                f"warmup_steps must be 0 at constant rates, got {lane.warmup_steps}: set the cell's cooldown"
+                f"warmup_steps must be 0 at constant rates, got {run.warmup_steps}: set the cell's cooldown"
             )
-        if lane.warmup_steps + round((self.cooldown or 0) * self.steps) > self.steps:
+        if run.warmup_steps + round((self.cooldown or 0) * self.steps) > self.steps:
             raise InputError(
-                f"warmup_steps ({lane.warmup_steps}) plus cooldown ({self.cooldown:g} of the steps) must not exceed "
+                f"warmup_steps ({run.warmup_steps}) plus cooldown ({self.cooldown:g} of the steps) must not exceed "
                 f"steps ({self.steps})"
             )
 
-    def example_lane(self) -> "Lane":
-        """A lane to compile with: rates and stds are 1, options 0.5, the seed 0."""
+    def example_run(self) -> "Run":
+        """A run to compile with: rates and stds are 1, options 0.5, the seed 0."""
         ones = dict.fromkeys(roles.ROLES, 1.0)
-        return Lane(ones, ones, 0, options=dict.fromkeys(self.optimizer.traced, 0.5))
+        return Run(ones, ones, 0, options=dict.fromkeys(self.optimizer.traced, 0.5))
 
     @property
     def micro_batch_size(self) -> int:
@@ -313,14 +313,14 @@ class Cell(AnyCell):
         return self.model.vocab
 
     @property
-    def flops_per_lane(self) -> float:
-        """Model FLOPs of one lane's training, without evaluation."""
-        return self.tokens_per_lane * self.model.flops_per_token()
+    def flops_per_run(self) -> float:
+        """Model FLOPs of one run's training, without evaluation."""
+        return self.tokens_per_run * self.model.flops_per_token()
 
 
 @dataclass(frozen=True)
-class Lane:
-    """The traced numbers of one run. `Lane.under` makes them from the table of a parametrization.
+class Run:
+    """The traced numbers of one run. `Run.under` makes them from the table of a parametrization.
 
     Raises:
       InputError: a rate that is not finite and above zero; a negative std, option or warm-up; a mapping that does not
@@ -356,11 +356,11 @@ class Lane:
         rates: Mapping[str, float] | None = None,
         stds: Mapping[str, float] | None = None,
         **more: Any,
-    ) -> "Lane":
-        """The lane of a parametrization, with named deviations.
+    ) -> "Run":
+        """The run of a parametrization, with named deviations.
 
         Args:
-          table: gives the lane's init stds, and the factors on `learning_rate`.
+          table: gives the run's init stds, and the factors on `learning_rate`.
           learning_rate: the rate that the table's multipliers multiply (`Table.learning_rate` says which).
           seed: of init and data order.
           rates: role → learning rate instead of the table's. stds: role → init std instead of the table's.
@@ -386,7 +386,7 @@ class Lane:
         return self.learning_rates["hidden"]
 
     def arrays(self) -> dict:
-        """The lane as the program's argument: scalars on the host, float32 except for whole numbers."""
+        """The run as the program's argument: scalars on the host, float32 except for whole numbers."""
         return {
             "learning_rate": np.float32(self.hidden_rate),
             "lr_multipliers": {role: np.float32(x / self.hidden_rate) for role, x in self.learning_rates.items()},
@@ -402,13 +402,13 @@ def steps_of_parts(parts: Sequence[float], steps: int) -> tuple[int, ...]:
     return tuple(sorted({max(0, round(part * steps) - 1) for part in parts}))
 
 
-def traced_table(table: Table, lane: Mapping[str, Any]) -> Table:
-    """`table` with the init stds and rate multipliers of a lane's arrays, which may be traced."""
+def traced_table(table: Table, run: Mapping[str, Any]) -> Table:
+    """`table` with the init stds and rate multipliers of a run's arrays, which may be traced."""
     rows = tuple(
-        replace(row, init_std=lane["init_std"][row.role], lr_multiplier=lane["lr_multipliers"][row.role])
+        replace(row, init_std=run["init_std"][row.role], lr_multiplier=run["lr_multipliers"][row.role])
         for row in table.rows
     )
-    return replace(table, rule="lane", learning_rate="the lane's hidden rate", rows=rows)
+    return replace(table, rule="lane", learning_rate="the run's hidden rate", rows=rows)
 
 
 def check_positive(what: str, value: Any, *, zero: bool = False) -> float:

@@ -17,7 +17,7 @@ from lvp.models.decoder import decoder, first_input
 from lvp.parallel import sharding
 from lvp.parametrization import uniform
 from lvp.training.batches import ALL_STEPS, DEVICE_TOKENS, Feed, RandomWindows, StreamedRows
-from lvp.training.cell import Cell, Lane, traced_table
+from lvp.training.cell import Cell, Run, traced_table
 from lvp.training.program import PackedProgram
 
 STREAMED_STEPS = 8  # steps whose rows go to the device together
@@ -55,10 +55,10 @@ class TrainingData(NamedTuple):
 
         The last group of windows is padded with weight 0. Windows of the scored text advance by half a context
         (`lvp.data.tokens.batches.evaluation_windows`). Raises InputError if a text is too short for the cell, and
-        ValueError if the host must read the windows (`lane_feeds`).
+        ValueError if the host must read the windows (`run_feeds`).
         """
         if len(train) > DEVICE_TOKENS:
-            raise ValueError(f"{len(train)} training tokens exceed {DEVICE_TOKENS}: use lane_feeds")
+            raise ValueError(f"{len(train)} training tokens exceed {DEVICE_TOKENS}: use run_feeds")
         rest = cls._without_batches(cell, len(train), valid, scored)
         frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
         return rest._replace(train=RandomWindows(np.array(train, np.int32)), frequencies=frequencies)
@@ -98,7 +98,7 @@ def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> lis
 
 
 class StreamedTokens:
-    """The feed of a lane whose rows or windows the host reads, from memory or disk.
+    """The feed of a run whose rows or windows the host reads, from memory or disk.
 
     Each process reads what its devices of the mesh train on. A thread reads the next rows during training.
     Raises InputError for tokens outside of the vocabulary, when they are read.
@@ -149,10 +149,10 @@ class StreamedTokens:
         return stop, self._rest._replace(train=StreamedRows(rows, np.int32(step)))
 
 
-def lane_feeds(
+def run_feeds(
     cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None, mesh: Mesh | None = None
-) -> Callable[[Lane], Feed]:
-    """lane → its feed, by the cell's data order. Lanes share one copy of tokens on the device.
+) -> Callable[[Run], Feed]:
+    """run → its feed, by the cell's data order. Runs share one copy of tokens on the device.
 
     Random windows of more than `DEVICE_TOKENS` tokens are read by the host, and drawn by its generator.
 
@@ -162,11 +162,11 @@ def lane_feeds(
       mesh: of the program; None for one device.
     """
     if cell.data.read_by_host(len(train)):
-        return lambda lane: StreamedTokens(cell, train, valid, lane.seed, mesh, scored)
+        return lambda run: StreamedTokens(cell, train, valid, run.seed, mesh, scored)
     data = TrainingData.from_tokens(cell, train, valid, scored)
     if mesh is None:  # on a mesh every run places the data
         data = jax.device_put(data)
-    return lambda lane: data
+    return lambda run: data
 
 
 def check_mesh(cell: Cell, sizes: Mapping[str, int]) -> None:
@@ -187,17 +187,17 @@ class Gradients(NamedTuple):
 class Program(PackedProgram):
     """The program of a `Cell`.
 
-    States hold `params`, `opt`, `key` (of the lane's data), `losses`, `diverged`, `valid_loss` and, with a scored text,
+    States hold `params`, `opt`, `key` (of the run's data), `losses`, `diverged`, `valid_loss` and, with a scored text,
     `scored_nats` (NaN until the last step). With measured steps they also hold `initial_means` (of the vocabulary
     matrices) and `measures`.
     """
 
-    def __init__(self, cell: Cell, lanes: int = 1, mesh: Mesh | None = None):
-        if lanes > 1 and cell.data.read_by_host():
+    def __init__(self, cell: Cell, runs: int = 1, mesh: Mesh | None = None):
+        if runs > 1 and cell.data.read_by_host():
             raise ValueError(
-                f"lanes must be 1 for data order {cell.data.order!r}, got {lanes}: each lane reads its own rows"
+                f"runs must be 1 for data order {cell.data.order!r}, got {runs}: each run reads its own rows"
             )
-        super().__init__(cell, lanes, mesh)
+        super().__init__(cell, runs, mesh)
         self._place = sharding.Placement(mesh)
         self.model = self._model()
         if mesh is not None:
@@ -210,27 +210,27 @@ class Program(PackedProgram):
         placement = super().data_placement(data)
         return placement if self.mesh is None else placement._replace(train=data.train.placement(self.mesh))
 
-    def _rate(self, lane):
-        cell, rate = self.cell, lane["learning_rate"]
+    def _rate(self, run):
+        cell, rate = self.cell, run["learning_rate"]
         if cell.cooldown is None:
             return rate
-        return optim.trapezoid(rate, cell.steps, warmup_steps=lane["warmup_steps"], cooldown=cell.cooldown)
+        return optim.trapezoid(rate, cell.steps, warmup_steps=run["warmup_steps"], cooldown=cell.cooldown)
 
-    def _optimizer(self, lane):
-        tx, clip = self._transformation(lane), self.cell.clip_norm
+    def _optimizer(self, run):
+        tx, clip = self._transformation(run), self.cell.clip_norm
         return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
 
-    def _transformation(self, lane):
+    def _transformation(self, run):
         """The optimizer without clipping."""
         cell = self.cell
-        table = traced_table(uniform(width=cell.model.width, vocab=cell.model.vocab), lane)
+        table = traced_table(uniform(width=cell.model.width, vocab=cell.model.vocab), run)
         moments = {} if cell.moment_dtype is None else {"mu_dtype": jnp.dtype(cell.moment_dtype)}
-        return cell.optimizer.transformation(table, self._rate(lane), {**lane["options"], **moments})
+        return cell.optimizer.transformation(table, self._rate(run), {**run["options"], **moments})
 
-    def _init(self, lane, params=None):
-        init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
-        params = self.model.init(init_key, lane["init_std"]) if params is None else params
-        state = self._initial_state(params, self._optimizer(lane).init(params), data_key)
+    def _init(self, run, params=None):
+        init_key, data_key = jax.random.split(jax.random.key(run["seed"]))
+        params = self.model.init(init_key, run["init_std"]) if params is None else params
+        state = self._initial_state(params, self._optimizer(run).init(params), data_key)
         if self.cell.data.scored is not None:
             state["scored_nats"] = jnp.float32(jnp.nan)
         if not self.cell.measured_steps:
@@ -242,7 +242,7 @@ class Program(PackedProgram):
         weights, frequencies = jnp.ones((1, rows, context)), jnp.zeros(self.cell.vocab)
         scored = (None, None) if self.cell.data.scored is None else (valid, weights)
         data = TrainingData(StreamedRows(train, jnp.int32(0)), valid, weights, probe, frequencies, *scored)
-        return state | {"measures": self._empty_measures(lambda s: self._measured_update(0, s, lane, data)[1], state)}
+        return state | {"measures": self._empty_measures(lambda s: self._measured_update(0, s, run, data)[1], state)}
 
     def _loss(self, params, windows, weights=None, head=None):
         windows = self._place(windows, mesh_axes.TOKENS)
@@ -251,10 +251,10 @@ class Program(PackedProgram):
         return next_token_loss(hidden, head, windows[:, 1:], weights, mesh=self.mesh)
 
     def _batch(self, step, state, data):
-        if self.lanes > 1 and isinstance(data.train, StreamedRows):
+        if self.runs > 1 and isinstance(data.train, StreamedRows):
             raise InputError(
-                f"lanes per program must be 1 for windows of more than {DEVICE_TOKENS} tokens, got {self.lanes}: each "
-                "lane reads its own; give --pack 1"
+                f"runs per program must be 1 for windows of more than {DEVICE_TOKENS} tokens, got {self.runs}: each "
+                "run reads its own; give --pack 1"
             )
         key = jax.random.wrap_key_data(state["key"])
         return data.train.batch(key, step, self.cell.batch, self.cell.model.context)
@@ -276,21 +276,21 @@ class Program(PackedProgram):
         total, _ = jax.lax.scan(add, total, parts)
         return jax.tree.map(lambda x: x / count, total)
 
-    def _step(self, step, state, lane, data):
+    def _step(self, step, state, run, data):
         def gradients_of(windows) -> Gradients:
             loss, gradient = jax.value_and_grad(self._loss)(state["params"], windows)
             squares = measures.neuron_squares(gradient) if self.cell.optimizer.needs_snr else None
             return Gradients(loss, gradient, squares)
 
         gradients = self._mean(gradients_of, self._batch(step, state, data))
-        return self._optimizer_step(step, state, lane, gradients)[0]
+        return self._optimizer_step(step, state, run, gradients)[0]
 
-    def _optimizer_step(self, step, state, lane, gradients: Gradients):
+    def _optimizer_step(self, step, state, run, gradients: Gradients):
         """(state after a step, its updates)."""
         extra = {}
         if self.cell.optimizer.needs_snr:
             extra = {"gradient_snr": self._snr(gradients)}
-        updates, opt = self._optimizer(lane).update(gradients.gradient, state["opt"], state["params"], **extra)
+        updates, opt = self._optimizer(run).update(gradients.gradient, state["opt"], state["params"], **extra)
         return self._updated_state(step, state, gradients.loss, gradients.gradient, updates, opt), updates
 
     def _snr(self, gradients: Gradients):
@@ -304,14 +304,14 @@ class Program(PackedProgram):
             gradients.squares,
         )
 
-    def _setting(self, lane, name):
-        """An option of the optimizer: the lane's, else the cell's, else the factory's default."""
-        return lane["options"].get(name, self.cell.optimizer.setting(name))
+    def _option(self, run, name):
+        """An option of the optimizer: the run's, else the cell's, else the factory's default."""
+        return run["options"].get(name, self.cell.optimizer.option(name))
 
-    def _measured_step(self, step, state, lane, data):
-        return self._with_measures(step, *self._measured_update(step, state, lane, data))
+    def _measured_step(self, step, state, run, data):
+        return self._with_measures(step, *self._measured_update(step, state, run, data))
 
-    def _measured_update(self, step, state, lane, data):
+    def _measured_update(self, step, state, run, data):
         """(state after the step, measures of the step). The head's gradient is separate, because a tied matrix also has
         the embedding's gradient."""
         params = state["params"]
@@ -325,17 +325,17 @@ class Program(PackedProgram):
             return Gradients(loss, gradient, squares), of_head
 
         gradients, of_head = self._mean(gradients_of, self._batch(step, state, data))
-        after, updates = self._optimizer_step(step, state, lane, gradients)
-        measured = self._measures(state, after, lane, data, updates, gradients, of_head)
+        after, updates = self._optimizer_step(step, state, run, gradients)
+        measured = self._measures(state, after, run, data, updates, gradients, of_head)
         if self.cell.scored_steps:
             measured["scored"] = {"nats": self._scored_at(step, after, data)}
         return after, measured
 
-    def _measures(self, state, after, lane, data, updates, gradients, of_head) -> dict:
+    def _measures(self, state, after, run, data, updates, gradients, of_head) -> dict:
         params = state["params"]
 
         def vocabulary():
-            b2, means = self._setting(lane, "b2"), state["initial_means"]
+            b2, means = self._option(run, "b2"), state["initial_means"]
             moments = {} if b2 is None else measures.second_moments(after["opt"], b2)
             hidden = self.model.apply(params, data.probe)
             hidden = hidden.reshape(-1, hidden.shape[-1])
@@ -349,7 +349,7 @@ class Program(PackedProgram):
 
         def of_gradients():
             parts = []
-            decay = self._setting(lane, self.cell.optimizer.momentum)
+            decay = self._option(run, self.cell.optimizer.momentum)
             if decay is not None and (momentum := measures.first_moments(state["opt"])):
                 parts += [measures.alignment(gradients.gradient, momentum, decay)]
             if gradients.squares is not None:
@@ -393,7 +393,7 @@ class Program(PackedProgram):
         scored = jnp.isin(step, jnp.array(self.cell.scored_steps))
         return jax.lax.cond(scored, lambda s: self._scored(s, data), lambda s: jnp.float32(jnp.nan), state)
 
-    def _evaluated(self, state, lane, data):
+    def _evaluated(self, state, run, data):
         losses = {"valid_loss": self._validated(state, data)}
         if self.cell.data.scored is not None:
             losses["scored_nats"] = self._scored(state, data)

@@ -15,36 +15,36 @@ from lvp.training.program import PackedProgram, unstack
 
 def chunks(
     program: PackedProgram,
-    lanes: Sequence,
+    runs: Sequence,
     data: Feed,
     *,
     state: Any = None,
     step: int = 0,
     chunk_seconds: float = 1.0,
 ) -> Generator[tuple[int, Any], None, list[Outcome]]:
-    """Trains a pack of lanes from `step` to the end of the cell. Yields (step, state) after every chunk of steps, and
-    returns the outcomes of the lanes, in order.
+    """Trains a pack of runs from `step` to the end of the cell. Yields (step, state) after every chunk of steps, and
+    returns the outcomes of the runs, in order.
 
     The caller may read a yielded state, and must not keep it beyond the next chunk. A caller that stops iterating can
     save the state and continue from it later. On a mesh of several processes, all of them must iterate equally often.
 
     Args:
       program: the cell's program.
-      lanes: as many lanes as the program takes.
+      runs: as many runs as the program takes.
       data: such as `lvp.training.TrainingData` or `lvp.training.StreamedTokens`.
       state: the pack's state at `step`, from a checkpoint; None starts at step 0.
       chunk_seconds: approximate time of one dispatch; 0 dispatches step by step. The result does not depend on it.
 
-    A lane with a non-finite loss stays in its pack and does not affect other lanes. The run ends early when all lanes
+    A run with a non-finite loss stays in its pack and does not affect other runs. The run ends early when all runs
     have diverged. The same pack on the same device gives the same bits.
 
     Raises:
-      InputError: a lane that the cell cannot train.
-      ValueError: another number of lanes than the program takes.
+      InputError: a run that the cell cannot train.
+      ValueError: another number of runs than the program takes.
     """
     steps, chunk = program.cell.steps, 1
     state = jax.device_put(program.blank_state() if state is None else state, program.placement)
-    arrays, known = program.arrays(lanes), step
+    arrays, known = program.arrays(runs), step
     shared = program.mesh is not None and program.mesh.is_multi_process
     while step < steps:
         if step == known:
@@ -65,25 +65,25 @@ def chunks(
     # Only the replicated entries that an outcome reads: a process may hold a part of the parameters.
     state = {name: x for name, x in state.items() if name in READ}
     return [
-        outcome(program.cell.final_steps, unstack(state, i, program.lanes), program.rates(lane))
-        for i, lane in enumerate(lanes)
+        outcome(program.cell.final_steps, unstack(state, i, program.runs), program.rates(run))
+        for i, run in enumerate(runs)
     ]
 
 
 def run(
     program: PackedProgram,
-    lanes: Sequence,
+    runs: Sequence,
     data: Feed,
     *,
     on_chunk: Callable[[int, Any], None] = lambda step, state: None,
     **options: Any,
 ) -> list[Outcome]:
-    """The outcomes of a pack of lanes. The arguments are those of `chunks`.
+    """The outcomes of a pack of runs. The arguments are those of `chunks`.
 
     Args:
       on_chunk: called with (step, state) after every chunk.
     """
-    training = chunks(program, lanes, data, **options)
+    training = chunks(program, runs, data, **options)
     while True:
         try:
             on_chunk(*next(training))

@@ -1,4 +1,4 @@
-"""A lane's outcome, from the last state of its training."""
+"""A run's outcome, from the last state of its training."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,9 @@ READ = ("losses", "gradient_norms", "diverged", "valid_loss", "accuracy", "score
 
 @dataclass(frozen=True)
 class Outcome:
-    """A lane's outcome. Losses are in nats per token, or per image.
+    """A run's outcome. Losses are in nats per token, or per image.
 
-    train_loss, valid_loss, accuracy and scored_nats are None for a diverged lane.
+    train_loss, valid_loss, accuracy and scored_nats are None for a diverged run.
     """
 
     status: str  # "finished" or "diverged"
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def outcome(final_steps: int, state: Any, rates: np.ndarray) -> Outcome:
-    """The outcome of one lane from its last state (see `lvp.training.Program`; host or device arrays).
+    """The outcome of one run from its last state (see `lvp.training.Program`; host or device arrays).
 
     Args:
       final_steps: the final training loss is the mean over these last steps.

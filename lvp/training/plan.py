@@ -188,7 +188,7 @@ def compiled_or_too_large(compile_: Callable[[], Any], what: str) -> Any:
 
 
 def _memory(program: Program, compiled) -> dict[str, int]:
-    shapes, placement = program.lane_shapes(), program.placement
+    shapes, placement = program.run_shapes(), program.placement
 
     def held(name: str) -> int:
         leaves = zip(jax.tree.leaves(shapes[name]), jax.tree.leaves(placement[name]), strict=True)

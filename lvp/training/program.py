@@ -1,7 +1,7 @@
 """A cell's training as one compiled program, which `lvp.training.loop` runs.
 
-The program initialises a lane at step 0, trains it to a given step and evaluates it at the last step. One compilation
-serves all lanes, chunks and resumptions of a cell.
+The program initialises a run at step 0, trains it to a given step and evaluates it at the last step. One compilation
+serves all runs, chunks and resumptions of a cell.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,42 +20,42 @@ from lvp.parallel import sharding
 
 
 class PackedProgram:
-    """The compiled program of a cell for packs of `lanes` lanes, or for one lane on a mesh of `lvp.parallel.sharding`.
+    """The compiled program of a cell for packs of `runs` runs, or for one run on a mesh of `lvp.parallel.sharding`.
 
-    One lane is not batched. On a mesh the state is split by the roles of the parameters.
+    One run is not batched. On a mesh the state is split by the roles of the parameters.
 
     A state is a dict of pytrees. It holds `losses` [steps], `gradient_norms` [steps] (before clipping), `diverged`
     (first step with a non-finite loss, else −1) and, for a cell with measured steps, `measures` (NaN until measured).
-    In a pack every leaf has a leading axis [lanes]. The step is not in the state: all lanes of a pack share it, and the
+    In a pack every leaf has a leading axis [runs]. The step is not in the state: all runs of a pack share it, and the
     caller holds it.
 
-    Subclasses define the traced functions of one lane: `_init`, `_step`, `_measured_step` and `_evaluated`. The cell
-    gives `steps`, `measured_steps`, `final_steps` and `example_lane()`, for which the program is compiled.
+    Subclasses define the traced functions of one run: `_init`, `_step`, `_measured_step` and `_evaluated`. The cell
+    gives `steps`, `measured_steps`, `final_steps` and `example_run()`, for which the program is compiled.
     """
 
-    def __init__(self, cell, lanes: int = 1, mesh: Mesh | None = None):
-        if mesh is not None and lanes != 1:
-            raise ValueError(f"lanes must be 1 on a mesh, got {lanes}")
-        self.cell, self.lanes, self.mesh = cell, lanes, mesh
+    def __init__(self, cell, runs: int = 1, mesh: Mesh | None = None):
+        if mesh is not None and runs != 1:
+            raise ValueError(f"runs must be 1 on a mesh, got {runs}")
+        self.cell, self.runs, self.mesh = cell, runs, mesh
         self._shapes_of_measures: Any = None
 
-    # --- one lane ---------------------------------------------------------------------------------------------
+    # --- one run ---------------------------------------------------------------------------------------------
 
-    def _init(self, lane, params=None):
-        """The state at step 0, with the lane's own or the given parameters."""
+    def _init(self, run, params=None):
+        """The state at step 0, with the run's own or the given parameters."""
         raise NotImplementedError
 
-    def _step(self, step, state, lane, data):
+    def _step(self, step, state, run, data):
         raise NotImplementedError
 
-    def _measured_step(self, step, state, lane, data):
+    def _measured_step(self, step, state, run, data):
         raise NotImplementedError
 
-    def _rate(self, lane):
+    def _rate(self, run):
         """The learning rate of the hidden matrices: a number or a schedule."""
-        return lane["learning_rate"]
+        return run["learning_rate"]
 
-    def _evaluated(self, state, lane, data):
+    def _evaluated(self, state, run, data):
         """The evaluation at the last step, by name in the state: floats, NaN before that step."""
         raise NotImplementedError
 
@@ -93,80 +93,80 @@ class PackedProgram:
         index = jnp.searchsorted(jnp.array(self.cell.measured_steps), step)
         return state | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], measured)}
 
-    def _train(self, step, stop, state, lane, data):
+    def _train(self, step, stop, state, run, data):
         """The state at `stop`. Unmeasured steps run in a separate loop, without the cost of measures."""
         if not self.cell.measured_steps:
-            return jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, lane, data), state)
+            return jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, run, data), state)
         points = jnp.array([*self.cell.measured_steps, self.cell.steps], jnp.int32)
 
         def up_to_next(carry):
             step, state = carry
             measured = points[jnp.searchsorted(points, step)]
             plain = jnp.minimum(measured, stop)
-            state = jax.lax.fori_loop(step, plain, lambda i, s: self._step(i, s, lane, data), state)
+            state = jax.lax.fori_loop(step, plain, lambda i, s: self._step(i, s, run, data), state)
             state = jax.lax.cond(
-                plain < stop, lambda s: self._measured_step(measured, s, lane, data), lambda s: s, state
+                plain < stop, lambda s: self._measured_step(measured, s, run, data), lambda s: s, state
             )
             return jnp.minimum(plain + 1, stop), state
 
         return jax.lax.while_loop(lambda c: c[0] < stop, up_to_next, (jnp.int32(step), state))[1]
 
-    def _advance(self, step, stop, state, lane, data):
+    def _advance(self, step, stop, state, run, data):
         blank = (step == 0) & (state["diverged"] == 0)  # `_initial_state` sets −1
-        state = jax.lax.cond(blank, lambda s: self._init(lane), lambda s: s, state)
-        state = self._train(step, stop, state, lane, data)
-        shapes = jax.eval_shape(self._evaluated, state, lane, data)
+        state = jax.lax.cond(blank, lambda s: self._init(run), lambda s: s, state)
+        state = self._train(step, stop, state, run, data)
+        shapes = jax.eval_shape(self._evaluated, state, run, data)
         blank = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
         last = stop == self.cell.steps
-        return state | jax.lax.cond(last, lambda s: self._evaluated(s, lane, data), lambda s: blank, state)
+        return state | jax.lax.cond(last, lambda s: self._evaluated(s, run, data), lambda s: blank, state)
 
-    # --- a pack of lanes --------------------------------------------------------------------------------------
+    # --- a pack of runs --------------------------------------------------------------------------------------
 
-    def arrays(self, lanes: Sequence) -> Any:
-        """Lanes as the program's traced argument: stacked, except for a single lane."""
-        if len(lanes) != self.lanes:
-            raise ValueError(f"the program takes {self.lanes} lanes, got {len(lanes)}")
-        for lane in lanes:
-            self.cell.check(lane)
-        return self.stack([lane.arrays() for lane in lanes])
+    def arrays(self, runs: Sequence) -> Any:
+        """Runs as the program's traced argument: stacked, except for a single run."""
+        if len(runs) != self.runs:
+            raise ValueError(f"the program takes {self.runs} runs, got {len(runs)}")
+        for run in runs:
+            self.cell.check(run)
+        return self.stack([run.arrays() for run in runs])
 
-    def rates(self, lane: Any) -> np.ndarray:
-        """The learning rate of the hidden matrices at every step of a lane, float32 [steps]."""
-        rate, steps = self._rate(lane.arrays()), np.arange(self.cell.steps)
+    def rates(self, run: Any) -> np.ndarray:
+        """The learning rate of the hidden matrices at every step of a run, float32 [steps]."""
+        rate, steps = self._rate(run.arrays()), np.arange(self.cell.steps)
         return np.broadcast_to(np.asarray(rate(steps) if callable(rate) else rate, np.float32), steps.shape)
 
-    def lane_shapes(self) -> Any:
-        """Shapes and dtypes of one lane's state, and its shardings on a mesh; computed without a device."""
-        return self._lane_shapes
+    def run_shapes(self) -> Any:
+        """Shapes and dtypes of one run's state, and its shardings on a mesh; computed without a device."""
+        return self._run_shapes
 
     @cached_property
-    def _lane_shapes(self):
-        # Cached: tracing takes as long as a hundred steps of a small model, and every lane needs it twice.
-        shapes = jax.eval_shape(self._init, self.cell.example_lane().arrays())
+    def _run_shapes(self):
+        # Cached: tracing takes as long as a hundred steps of a small model, and every run needs it twice.
+        shapes = jax.eval_shape(self._init, self.cell.example_run().arrays())
         if self.mesh is None:
             return shapes
         placement = sharding.shardings(self.mesh, sharding.state_specs(shapes, shapes["params"]))
         return jax.tree.map(lambda x, p: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=p), shapes, placement)
 
     def stack(self, states: Sequence) -> Any:
-        """The pack's state from one host state per lane."""
-        return states[0] if self.lanes == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
+        """The pack's state from one host state per run."""
+        return states[0] if self.runs == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
 
     def blank_state(self) -> Any:
         """A state of zeros, which step 0 overwrites. It is on the host, or on the devices of the mesh."""
         if self.mesh is not None:
-            zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.lane_shapes())  # noqa: E731
+            zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.run_shapes())  # noqa: E731
             return jax.jit(zeros, out_shardings=self.placement)()
-        return self.stack([jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.lane_shapes())] * self.lanes)
+        return self.stack([jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.run_shapes())] * self.runs)
 
-    def started(self, lane: Any, params: Any) -> Any:
-        """The state of one lane at step 0 with these parameters. The optimizer's state and the keys are the lane's."""
-        return jax.jit(self._init, out_shardings=self.placement)(lane.arrays(), params)
+    def started(self, run: Any, params: Any) -> Any:
+        """The state of one run at step 0 with these parameters. The optimizer's state and the keys are the run's."""
+        return jax.jit(self._init, out_shardings=self.placement)(run.arrays(), params)
 
     @cached_property
     def advance(self) -> Any:
-        """advance(step, stop, state, lanes, data) → state at `stop`, jitted; `state` is donated."""
-        batched = self._advance if self.lanes == 1 else jax.vmap(self._advance, in_axes=(None, None, 0, 0, None))
+        """advance(step, stop, state, runs, data) → state at `stop`, jitted; `state` is donated."""
+        batched = self._advance if self.runs == 1 else jax.vmap(self._advance, in_axes=(None, None, 0, 0, None))
         if self.mesh is None:
             return jax.jit(batched, donate_argnums=2)
         everywhere = NamedSharding(self.mesh, PartitionSpec())
@@ -176,7 +176,7 @@ class PackedProgram:
     @cached_property
     def placement(self) -> Any:
         """The shardings of the state; None without a mesh."""
-        return self.mesh and jax.tree.map(lambda x: x.sharding, self.lane_shapes())
+        return self.mesh and jax.tree.map(lambda x: x.sharding, self.run_shapes())
 
     def data_placement(self, data: Any) -> Any:
         """The shardings of the data: replicated unless a subclass overrides it; None without a mesh."""
@@ -194,13 +194,13 @@ class PackedProgram:
         """
         if device is not None and self.mesh is not None:
             raise ValueError("device must be None with a mesh, which has the devices")
-        lanes, state = self.arrays([self.cell.example_lane()] * self.lanes), self.lane_shapes()
-        if self.lanes > 1:
-            state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.lanes, *x.shape), x.dtype), state)
+        runs, state = self.arrays([self.cell.example_run()] * self.runs), self.run_shapes()
+        if self.runs > 1:
+            state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.runs, *x.shape), x.dtype), state)
         placed = lambda x, where: jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=where)  # noqa: E731
         if self.mesh is not None:
             data = jax.tree.map(placed, data, self.data_placement(data))
-        arguments = np.int32(0), np.int32(0), state, lanes, data
+        arguments = np.int32(0), np.int32(0), state, runs, data
         if device is not None:
             arguments = jax.tree.map(lambda x: placed(x, SingleDeviceSharding(device)), arguments)
         with compiling_for(device.platform) if device is not None else nullcontext():
@@ -213,6 +213,6 @@ class PackedProgram:
         return self.advance
 
 
-def unstack(state: Any, index: int, lanes: int) -> Any:
-    """Lane `index` of a pack's state, as host arrays."""
-    return jax.tree.map(lambda x: np.asarray(x) if lanes == 1 else np.asarray(x[index]), state)
+def unstack(state: Any, index: int, runs: int) -> Any:
+    """Run `index` of a pack's state, as host arrays."""
+    return jax.tree.map(lambda x: np.asarray(x) if runs == 1 else np.asarray(x[index]), state)

@@ -1,4 +1,4 @@
-"""Records of lanes: lines of strict JSON, plain or with gzip, written atomically and read as a tidy table."""
+"""Records of runs: lines of strict JSON, plain or with gzip, written atomically and read as a tidy table."""
 
 import dataclasses
 import gzip
@@ -147,9 +147,9 @@ def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
 
 
 def table(records: Iterable[Mapping]) -> "DataFrame":
-    """A pandas DataFrame with one row per lane.
+    """A pandas DataFrame with one row per run.
 
-    Columns: hash; every configured value by its dotted name (`cell.model.width`, `lane.learning_rates.embedding`, …);
+    Columns: hash; every configured value by its dotted name (`cell.model.width`, `run.learning_rates.embedding`, …);
     the outcome, with lists over measured steps for measures and over `curve_steps` for the training loss; provenance.
     """
     import pandas as pd
@@ -172,7 +172,7 @@ def in_current_form(record: Mapping) -> Mapping:
     """A record with its configuration, and its hash, in the current form.
 
     Old records give `weight_decay` by role, equal for all matrices. They lack the fields of a language cell that are
-    newer than the record. The default of a newer field must reproduce older lanes.
+    newer than the record. The default of a newer field must reproduce older runs.
     """
     cell = record["config"].get("cell", {})
     if "context" not in cell.get("model", {}):  # not a language cell

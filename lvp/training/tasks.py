@@ -1,6 +1,6 @@
-"""Tasks: how a cell's data are prepared and loaded, which program trains it and what its lanes' records report.
+"""Tasks: how a cell's data are prepared and loaded, which program trains it and what its runs' records report.
 
-`train` prepares a cell's data and trains a lane. Sweeps use the same tasks.
+`train` prepares a cell's data and trains a run. Sweeps use the same tasks.
 """
 
 import math
@@ -17,10 +17,10 @@ from lvp.data.text import corpora
 from lvp.files import cache_dir, storage
 from lvp.files.buckets import files as bucket_files
 from lvp.files.buckets import is_address
+from lvp.training import loop
 from lvp.training.batches import Feed
-from lvp.training.cell import AnyCell, Cell, DataConfig, Lane
-from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, data_shapes, lane_feeds
-from lvp.training.loop import run
+from lvp.training.cell import AnyCell, Cell, DataConfig, Run
+from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, data_shapes, run_feeds
 from lvp.training.outcome import Outcome
 from lvp.training.program import PackedProgram
 from lvp.training.scoring import word_perplexity
@@ -36,12 +36,12 @@ class Task(ABC):
 
     @property
     def trained(self) -> bool:
-        """True if a compiled program trains the cell's lanes."""
+        """True if a compiled program trains the cell's runs."""
         return True
 
     @property
     def shares_data(self) -> bool:
-        """True if all lanes read the same data. Lanes with data of their own are trained one at a time."""
+        """True if all runs read the same data. Runs with data of their own are trained one at a time."""
         return True
 
     @abstractmethod
@@ -62,20 +62,20 @@ class Task(ABC):
 
     @abstractmethod
     def load(self, dataset: Any, mesh: Mesh | None = None) -> Callable[[Any], Feed]:
-        """A function from a lane to its feed, as `lvp.training.run` takes it."""
+        """A function from a run to its feed, as `lvp.training.run` takes it."""
 
     @abstractmethod
-    def program(self, lanes: int = 1, mesh: Mesh | None = None) -> PackedProgram:
-        """The program that trains `lanes` lanes together. It is not compiled yet."""
+    def program(self, runs: int = 1, mesh: Mesh | None = None) -> PackedProgram:
+        """The program that trains `runs` runs together. It is not compiled yet."""
 
     @abstractmethod
     def data_shapes(self) -> Any:
         """The shapes of the program's data, to compile without a dataset. The evaluation has one group of rows."""
 
-    def check_lanes(self, lanes: Iterable[Any]) -> None:
-        """Raises InputError for a lane that the cell cannot train."""
-        for lane in lanes:
-            self.cell.check(lane)
+    def check_runs(self, runs: Iterable[Any]) -> None:
+        """Raises InputError for a run that the cell cannot train."""
+        for run in runs:
+            self.cell.check(run)
 
     @abstractmethod
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
@@ -110,12 +110,12 @@ class LanguageTask(Task):
     def steps(self, dataset: data.Dataset, epochs: float) -> float:
         return epochs * dataset.num_tokens / self.cell.tokens_per_step
 
-    def load(self, dataset: data.Dataset, mesh: Mesh | None = None) -> Callable[[Lane], Feed]:
+    def load(self, dataset: data.Dataset, mesh: Mesh | None = None) -> Callable[[Run], Feed]:
         scored = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
-        return lane_feeds(self.cell, dataset.tokens("train", mapped=True), dataset.tokens("valid"), scored, mesh)
+        return run_feeds(self.cell, dataset.tokens("train", mapped=True), dataset.tokens("valid"), scored, mesh)
 
-    def program(self, lanes: int = 1, mesh: Mesh | None = None) -> Program:
-        return Program(self.cell, lanes, mesh)
+    def program(self, runs: int = 1, mesh: Mesh | None = None) -> Program:
+        return Program(self.cell, runs, mesh)
 
     def data_shapes(self) -> TrainingData:
         return data_shapes(self.cell)
@@ -127,7 +127,7 @@ class LanguageTask(Task):
         """The outcome with `train_bits_per_byte`, `valid_bits_per_byte` and, for a scored text, `perplexity_by_…`.
 
         With scored steps, `perplexities_by_…` are lists over the measured steps, None for a step without a score. The
-        other columns are None for a diverged lane. Bits per byte are also None for synthetic tokens."""
+        other columns are None for a diverged run. Bits per byte are also None for synthetic tokens."""
         return asdict(outcome) | bits_per_byte(dataset, outcome) | perplexities(dataset, outcome)
 
 
@@ -136,25 +136,25 @@ def task_for(cell: Any) -> Task:
     return LanguageTask(cell) if isinstance(cell, Cell) else cell.task()
 
 
-def train(cell: AnyCell, lane: Any, *, cache: Path | None = None) -> dict[str, Any]:
-    """Trains one lane of a cell on this process's default device and returns its outcome.
+def train(cell: AnyCell, run: Any, *, cache: Path | None = None) -> dict[str, Any]:
+    """Trains one run of a cell on this process's default device and returns its outcome.
 
     Args:
       cell: its `data.corpus` names the corpus (`lvp.data.load`).
-      lane: the lane's rates, init scales and seed.
+      run: the run's rates, init scales and seed.
       cache: directory of prepared data; None is the folder `data` of `lvp.files.cache_dir()`, which sweeps use too.
 
     Returns:
       The fields of `Outcome` and the columns that follow from the dataset (bits per byte, perplexities), as the
-      record of the same lane in a sweep has them.
+      record of the same run in a sweep has them.
 
     Raises:
-      InputError: a corpus that is unusable or does not fit the cell, or a lane that the cell cannot train.
+      InputError: a corpus that is unusable or does not fit the cell, or a run that the cell cannot train.
     """
     task = task_for(cell)
-    task.check_lanes([lane])
+    task.check_runs([run])
     dataset = task.prepare(cache_dir() / "data" if cache is None else cache)
-    (outcome,) = run(task.program(), [lane], task.load(dataset)(lane))
+    (outcome,) = loop.run(task.program(), [run], task.load(dataset)(run))
     return task.outcome(dataset, outcome)
 
 
@@ -194,7 +194,7 @@ def token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:
 
 
 def bits_per_byte(dataset: data.Dataset, outcome: Outcome) -> dict[str, float | None]:
-    """The losses in bits per byte of text. None for a diverged lane, and for tokens whose text is unknown."""
+    """The losses in bits per byte of text. None for a diverged run, and for tokens whose text is unknown."""
     if not dataset.train_bytes or not dataset.valid_bytes:
         return {"train_bits_per_byte": None, "valid_bits_per_byte": None}
 
@@ -211,7 +211,7 @@ def bits_per_byte(dataset: data.Dataset, outcome: Outcome) -> dict[str, float | 
 def perplexities(dataset: data.Dataset, outcome: Outcome) -> dict[str, Any]:
     """The scored text's perplexity for each of its word counts: at the end, and over measured steps with scored steps.
 
-    {} without a scored text. None for a diverged lane and for a step without a score.
+    {} without a scored text. None for a diverged run and for a step without a score.
     """
     counts = dataset.scored_words._asdict() if dataset.scored_words else {}
     columns: dict[str, Any] = {f"perplexity_by_{n}": _perplexity(outcome.scored_nats, c) for n, c in counts.items()}

@@ -30,17 +30,17 @@ def data_of(cell):
     return jax.device_put(TrainingData.from_tokens(cell, tokens, tokens[: 2 * cell.model.context]))
 
 
-def lanes(cell, count: int) -> list:
-    """Lanes with the rates and stds of LVP and different seeds."""
+def runs(cell, count: int) -> list:
+    """Runs with the rates and stds of LVP and different seeds."""
     from lvp.parametrization import table
-    from lvp.training import Lane
+    from lvp.training import Run
 
     lvp = table("lvp", width=cell.model.width, vocab=cell.vocab)
-    return [Lane.under(lvp, 0.2, seed) for seed in range(count)]
+    return [Run.under(lvp, 0.2, seed) for seed in range(count)]
 
 
 def training(cell, count: int = 1) -> Timed:
-    """Steps of a pack. Facts: model FLOPs of a step of all lanes, bytes by the compiler, seconds of compilation."""
+    """Steps of a pack. Facts: model FLOPs of a step of all runs, bytes by the compiler, seconds of compilation."""
     import jax
 
     from lvp.training import Program
@@ -58,7 +58,7 @@ def training(cell, count: int = 1) -> Timed:
 
     def run(n: int) -> None:
         if not at:
-            at.update(step=0, state=program.blank_state(), lanes=program.arrays(lanes(cell, count)))
+            at.update(step=0, state=program.blank_state(), runs=program.arrays(runs(cell, count)))
         stop = at["step"] + n
         state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], at["lanes"], data)
         at.update(step=stop, state=jax.block_until_ready(state))

@@ -1,11 +1,11 @@
-"""Lanes per hour of the laptop sweep, divided by those of plain Ray Tune with one trial per learning rate and seed.
+"""Runs per hour of the laptop sweep, divided by those of plain Ray Tune with one trial per learning rate and seed.
 
     python -m tests.benchmarks.sweep [ROUNDS]
 
 Plain Tune trains `plain.PlainTrainer` with the learning rate as a Python float, with new and with reused actors. It
-trains a sample with the same number of lanes of each width, because its cost per lane does not depend on the number of
-lanes. Its time is that of `Tuner.fit`, without the start of Ray. The sweep of lvp trains the whole grid. The time of
-the sweep includes the start of the process, compilation without a cache, all lanes, the table and the figure.
+trains a sample with the same number of runs of each width, because its cost per run does not depend on the number of
+runs. Its time is that of `Tuner.fit`, without the start of Ray. The sweep of lvp trains the whole grid. The time of
+the sweep includes the start of the process, compilation without a cache, all runs, the table and the figure.
 """
 
 import contextlib
@@ -23,24 +23,24 @@ from pathlib import Path
 from tests.benchmarks import finish
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = 3  # lanes of each cell that plain Tune trains
+SAMPLE = 3  # runs of each cell that plain Tune trains
 
 
 def sample(steps: int) -> list[tuple]:
-    """(cell, learning rates, path of tokens) of the lanes that plain Tune trains, from the last cell to the first."""
+    """(cell, learning rates, path of tokens) of the runs that plain Tune trains, from the last cell to the first."""
     from experiments import configured, width_vocab
     from lvp.files import cache_dir
     from lvp.training import task_for
 
     trials = []
-    for _, cell, lanes, _ in width_vocab.config.cells(configured("width_vocab", "laptop", {"steps": steps})):
+    for _, cell, runs, _ in width_vocab.config.cells(configured("width_vocab", "laptop", {"steps": steps})):
         tokens = str(task_for(cell).prepare(cache_dir() / "data").tokens_train)
-        trials += [(cell, lane.learning_rates, tokens) for lane in lanes[:: len(lanes) // SAMPLE][:SAMPLE]]
+        trials += [(cell, run.learning_rates, tokens) for run in runs[:: len(runs) // SAMPLE][:SAMPLE]]
     return trials[::-1]
 
 
 def plain_tune(steps: int, reuse: bool) -> dict:
-    """Trains the sample under Ray Tune. Returns the number of lanes and Tune's seconds. Needs a process of its own."""
+    """Trains the sample under Ray Tune. Returns the number of runs and Tune's seconds. Needs a process of its own."""
     import numpy as np
     import ray
     from ray import tune
@@ -86,7 +86,7 @@ def plain_tune(steps: int, reuse: bool) -> dict:
 
 
 def ours(steps: int, cache: str) -> dict:
-    """Runs the whole sweep without a compile cache. Returns the number of lanes and the seconds of the command."""
+    """Runs the whole sweep without a compile cache. Returns the number of runs and the seconds of the command."""
     shutil.rmtree(Path(cache, "xla"), ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
@@ -125,18 +125,18 @@ def main(rounds: int) -> None:
             for side, steps in turns:
                 done = turn(side, steps, cache)
                 rates[side, steps].append(3600 * done["lanes"] / done["seconds"])
-                what = f"  {side}, {steps} steps: {done['lanes']} lanes in {done['seconds']:.0f} s"
+                what = f"  {side}, {steps} steps: {done['lanes']} runs in {done['seconds']:.0f} s"
                 print(what, file=sys.stderr, flush=True)
     middle = {k: statistics.median(v) for k, v in rates.items()}
     rows = []
     for what, side, steps, bound, aim in (
-        ("laptop lanes per hour, fresh actors", "fresh", 1500, "2.3×", "3.5×"),
-        ("laptop lanes per hour, reused actors", "reused", 1500, "1.8×", "2.5×"),
-        ("100-step lanes per hour, fresh actors", "fresh", 100, "5×", "10×"),
+        ("laptop runs per hour, fresh actors", "fresh", 1500, "2.3×", "3.5×"),
+        ("laptop runs per hour, reused actors", "reused", 1500, "1.8×", "2.5×"),
+        ("100-step runs per hour, fresh actors", "fresh", 100, "5×", "10×"),
     ):
         a, b = middle["ours", steps], middle[side, steps]
         rows.append((f"{what}: {a:.0f} against {b:.0f}", f"{a / b:.1f}×", bound, aim))
-    finish("sweep", rounds, rows, {f"lanes per hour: {s}, {n} steps": v for (s, n), v in rates.items()})
+    finish("sweep", rounds, rows, {f"runs per hour: {s}, {n} steps": v for (s, n), v in rates.items()})
 
 
 if __name__ == "__main__":

@@ -167,11 +167,11 @@ def our_losses(rates: tuple[float, float], steps: int):
     data = jax.tree.map(jax.device_put, training.TrainingData.from_tokens(cell, tokens, tokens[:200]))
     learning_rates = dict.fromkeys(roles.ROLES, rates[1]) | {"embedding": rates[0]}
     program = training.Program(cell)
-    lane = program.arrays([training.Lane(learning_rates, dict.fromkeys(roles.ROLES, CHECKED.width**-0.5), 0)])
-    state = program.advance(np.int32(0), np.int32(0), program.blank_state(), lane, data)
+    run = program.arrays([training.Run(learning_rates, dict.fromkeys(roles.ROLES, CHECKED.width**-0.5), 0)])
+    state = program.advance(np.int32(0), np.int32(0), program.blank_state(), run, data)
     params, key = jax.tree.map(np.array, state["params"]), jax.random.wrap_key_data(state["key"])
     windows = [batches.random_windows(data.train.tokens, key, i, cell.batch, CHECKED.context) for i in range(steps + 1)]
-    state = program.advance(np.int32(0), np.int32(steps + 1), state, lane, data)
+    state = program.advance(np.int32(0), np.int32(steps + 1), state, run, data)
     return params, np.asarray(windows, np.int64), np.asarray(state["losses"][: steps + 1])
 
 

@@ -17,7 +17,7 @@ from tests.benchmarks import RUN, finish, serve, started
 MODULE = "tests.benchmarks.training_share"
 WIDTHS = ("32", "64", "128")
 STEPS, CALLS, ROUNDS = 50, 2, 15
-STEPS_OF_LANE = 10**6  # more than the benchmark runs
+STEPS_OF_RUN = 10**6  # more than the benchmark runs
 
 
 def training(width: str) -> None:
@@ -27,22 +27,22 @@ def training(width: str) -> None:
     import experiments
     from lvp.training import Program, TrainingData
 
-    config = experiments.configured("width_vocab", "laptop", {"widths": width, "steps": str(STEPS_OF_LANE)})
+    config = experiments.configured("width_vocab", "laptop", {"widths": width, "steps": str(STEPS_OF_RUN)})
     planned = experiments.load("width_vocab").cells(config)[0]
     program, tokens = Program(planned.cell), np.random.default_rng(0).integers(0, planned.cell.vocab, 60_000, np.int32)
     data = TrainingData.from_tokens(planned.cell, tokens[:50_000], tokens[50_000:])
-    lane, feed = program.arrays([planned.lanes[0]]), data.feed(0)[1]
+    run, feed = program.arrays([planned.runs[0]]), data.feed(0)[1]
     state, step = program.blank_state(), 0
 
-    def run(n):
+    def train(n):
         nonlocal state, step
         for _ in range(n):
-            state = program.advance(np.int32(step), np.int32(step + STEPS), state, lane, feed)
+            state = program.advance(np.int32(step), np.int32(step + STEPS), state, run, feed)
             step += STEPS
         jax.block_until_ready(state)
 
-    flops = STEPS * planned.cell.flops_per_lane / planned.cell.steps
-    serve({RUN: run}, {"flops": flops, "params": planned.cell.num_params})
+    flops = STEPS * planned.cell.flops_per_run / planned.cell.steps
+    serve({RUN: train}, {"flops": flops, "params": planned.cell.num_params})
 
 
 def main(rounds: int) -> None:

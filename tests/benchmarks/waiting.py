@@ -19,7 +19,7 @@ from tests.benchmarks import RUN, alternate, finish
 MODULE = "tests.benchmarks.waiting"
 TOKENS, VALID_TOKENS = 2**26, 60_000
 STEPS, ROUNDS = 64, 15
-STEPS_OF_LANE = 10**6  # more than the benchmark runs
+STEPS_OF_RUN = 10**6  # more than the benchmark runs
 
 
 def _cell():
@@ -30,7 +30,7 @@ def _cell():
 
     (planned,) = pretrain_1b.config.cells(configured("pretrain_1b", "laptop", {}))
     data = DataConfig("none", order="rows")
-    return replace(planned.cell, data=data, steps=STEPS_OF_LANE, measured_steps=()), planned.lanes[0]
+    return replace(planned.cell, data=data, steps=STEPS_OF_RUN, measured_steps=()), planned.runs[0]
 
 
 def _tokens(vocab: int):
@@ -52,17 +52,17 @@ def _trainer(read_ahead: bool):
     from lvp.data.tokens import streams
     from lvp.training.language import STREAMED_STEPS
 
-    cell, lane = _cell()
+    cell, run = _cell()
     tokens = _tokens(cell.vocab)
 
     if not read_ahead:
         streams.prefetched = lambda feed: feed
-    data_of_steps = training.StreamedTokens(cell, tokens, np.asarray(tokens[:VALID_TOKENS]), lane.seed).feed
+    data_of_steps = training.StreamedTokens(cell, tokens, np.asarray(tokens[:VALID_TOKENS]), run.seed).feed
     program = training.Program(cell)
     program.compile(data_of_steps(0)[1])
-    arrays, at = program.arrays([lane]), {"step": 0, "state": program.blank_state()}
+    arrays, at = program.arrays([run]), {"step": 0, "state": program.blank_state()}
 
-    def run(n: int) -> float:
+    def wait(n: int) -> float:
         waited, began = 0.0, time.perf_counter()
         for _ in range(max(1, n // STREAMED_STEPS)):
             requested = time.perf_counter()
@@ -73,17 +73,17 @@ def _trainer(read_ahead: bool):
             at.update(step=stop, state=jax.block_until_ready(state))
         return waited / (time.perf_counter() - began)
 
-    return run
+    return wait
 
 
 def side(name: str) -> None:
     """Does what `tests.benchmarks.serve` does, but prints the share of waiting instead of the time."""
-    run = _trainer(read_ahead=name == "ahead")
-    run(STEPS)
+    wait = _trainer(read_ahead=name == "ahead")
+    wait(STEPS)
     print("{}", flush=True)
     for line in sys.stdin:
-        run(1)
-        print(run(int(line.partition(" ")[0])), flush=True)
+        wait(1)
+        print(wait(int(line.partition(" ")[0])), flush=True)
 
 
 def main(rounds: int) -> None:

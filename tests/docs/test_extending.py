@@ -66,15 +66,15 @@ def test_the_tuner_finds_rates_of_a_model_that_learns(directory):
     assert 1e-3 <= ast.literal_eval(config)["embedding"] <= 1 and float(loss) < 0.95 * math.log(256)
 
 
-def test_the_lanes_are_those_of_the_rules_and_optimizers(directory):
+def test_the_runs_are_those_of_the_rules_and_optimizers(directory):
     here, _ = directory
-    lane_records = records.read(here / "runs" / "mine" / "records")
-    assert len(lane_records) == 54 and {r["outcome"]["status"] for r in lane_records} <= {"finished", "diverged"}
-    for record in lane_records:
-        cell, lane = record["config"]["cell"], record["config"]["lane"]
+    run_records = records.read(here / "runs" / "mine" / "records")
+    assert len(run_records) == 54 and {r["outcome"]["status"] for r in run_records} <= {"finished", "diverged"}
+    for record in run_records:
+        cell, run = record["config"]["cell"], record["config"]["lane"]
         width = cell["model"]["width"]
         assert cell["optimizer"] == {"kind": "soft_sign", "options": {"softness": 1e-4}, "traced": []}
-        assert lane["init_std"]["hidden"] == width**-0.5
-        assert lane["learning_rates"]["output"] == lane["learning_rates"]["embedding"] * width**-0.5
-    losses = [r["outcome"]["train_loss"] for r in lane_records if r["outcome"]["status"] == "finished"]
+        assert run["init_std"]["hidden"] == width**-0.5
+        assert run["learning_rates"]["output"] == run["learning_rates"]["embedding"] * width**-0.5
+    losses = [r["outcome"]["train_loss"] for r in run_records if r["outcome"]["status"] == "finished"]
     assert min(losses) < 0.9 * math.log(300)  # the loss of a uniform guess in nats: the model learns

@@ -30,10 +30,10 @@ def text(shared):
 
 def keep_programs(monkeypatch):
     """Lowers and compiles each program once per module: workers of one process would trace it again."""
-    lowered, lower, shapes, lane_shapes = {}, PackedProgram.lower, {}, PackedProgram.lane_shapes
+    lowered, lower, shapes, run_shapes = {}, PackedProgram.lower, {}, PackedProgram.run_shapes
 
     def key(program):
-        return repr(program.cell), program.lanes
+        return repr(program.cell), program.runs
 
     def kept(program, data):
         if key(program) not in lowered:
@@ -44,11 +44,11 @@ def keep_programs(monkeypatch):
 
     def kept_shapes(program):
         if key(program) not in shapes:
-            shapes[key(program)] = lane_shapes(program)
+            shapes[key(program)] = run_shapes(program)
         return shapes[key(program)]
 
     monkeypatch.setattr(PackedProgram, "lower", kept)
-    monkeypatch.setattr(PackedProgram, "lane_shapes", kept_shapes)
+    monkeypatch.setattr(PackedProgram, "run_shapes", kept_shapes)
 
 
 @pytest.fixture(scope="module")

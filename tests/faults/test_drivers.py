@@ -99,11 +99,11 @@ def test_a_diverged_run_affects_no_other(small, whole, tmp_path, trained, monkey
     """Its record is kept: the same configuration would diverge again."""
     out, chunks = tmp_path / "out", training.chunks
 
-    def diverging(program, lanes, *arguments, **options):
-        (lane,) = lanes
-        if lane.learning_rates["embedding"] > 0.02:  # 0.1 over √d: the largest of the three
-            lane = dataclasses.replace(lane, learning_rates=dict.fromkeys(lane.learning_rates, 1e38))
-        return chunks(program, [lane], *arguments, **options)
+    def diverging(program, runs, *arguments, **options):
+        (run,) = runs
+        if run.learning_rates["embedding"] > 0.02:  # 0.1 over √d: the largest of the three
+            run = dataclasses.replace(run, learning_rates=dict.fromkeys(run.learning_rates, 1e38))
+        return chunks(program, [run], *arguments, **options)
 
     monkeypatch.setattr(training, "chunks", diverging)
     small(out)

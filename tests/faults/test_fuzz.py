@@ -49,7 +49,7 @@ def planned(name, values):
     """Returns a sweep's forecast after all checks of a configuration that need no data."""
     cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
     for planned_cell in cells:
-        task_for(planned_cell.cell).check_lanes(planned_cell.lanes)
+        task_for(planned_cell.cell).check_runs(planned_cell.runs)
     return forecast.table(cells), forecast.expected(cells, 2, accelerator=True)
 
 

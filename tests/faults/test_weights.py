@@ -13,7 +13,7 @@ from lvp.models.weights import read
 from lvp.training import task_for
 from sweeps.driver import existing
 from sweeps.store import Store
-from sweeps.sweep import prepared, settings
+from sweeps.sweep import plan, prepared
 from sweeps.work import Worker
 from tests.faults.conftest import refused
 from tests.faults.damage import flip
@@ -46,14 +46,14 @@ def test_the_kept_parameters_have_the_validation_loss_of_the_record(kept, whole,
     sweep = existing(Store(kept))
     loaded = experiments.load(sweep.experiment)
     cells = loaded.cells(experiments.restored(loaded, sweep.tier, sweep.config))
-    (setting,) = settings(cells, prepared(cells))
-    task = task_for(setting.cell)
-    program, feed = task.program(), task.load(setting.dataset)
+    (planned,) = plan(cells, prepared(cells))
+    task = task_for(planned.cell)
+    program, feed = task.program(), task.load(planned.dataset)
     loss = jax.jit(program._validated)
     for run, outcome in outcomes(kept).items():
         model, params = models.load(kept / "weights" / run)
-        assert model.config == setting.cell.model
-        _, data = feed(setting.runs[run]).feed(0)
+        assert model.config == planned.cell.model
+        _, data = feed(planned.runs[run]).feed(0)
         assert float(loss({"params": params}, data)) == pytest.approx(outcome["valid_loss"], rel=1e-6)
         assert float(loss({"params": model.init(jax.random.key(0))}, data)) != pytest.approx(outcome["valid_loss"])
 

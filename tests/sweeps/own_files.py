@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from experiments.common.experiment import Calculation, CellLanes, Experiment
+from experiments.common.experiment import Calculation, CellRuns, Experiment
 from lvp.analysis.claims import Claim, judge
 
 open(TRACE, "a").write("executed ")
@@ -25,7 +25,7 @@ class Config:
 
 
 def cells(config):
-    return [CellLanes("squares", Calculation({"power": 2}, 1.0), [{"x": i} for i in range(config.count)])]
+    return [CellRuns("squares", Calculation({"power": 2}, 1.0), [{"x": i} for i in range(config.count)])]
 
 
 def calculate(arguments, run, dataset):
@@ -70,10 +70,10 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from experiments.common.experiment import Calculation, CellLanes, Experiment
+from experiments.common.experiment import Calculation, CellRuns, Experiment
 from lvp.models.configs import DecoderConfig
 from lvp.roles import ROLES
-from lvp.training import Cell, DataConfig, Lane
+from lvp.training import Cell, DataConfig, Run
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Config:
 def cells(config):
     model = DecoderConfig(vocab=40, width=8, layers=1, context=12, head_dim=8)
     trained = Cell(model, DataConfig(config.corpus, 4000, 800), batch=2, steps=config.steps)
-    runs = [Lane(dict.fromkeys(ROLES, rate), dict.fromkeys(ROLES, 0.3), 0) for rate in config.rates]
+    runs = [Run(dict.fromkeys(ROLES, rate), dict.fromkeys(ROLES, 0.3), 0) for rate in config.rates]
     sums = Calculation({"to": 3.0}, 1e15)
-    return [CellLanes("sums", sums, [{"add": 2}]), CellLanes("runs", trained, runs, config.epochs)]
+    return [CellRuns("sums", sums, [{"add": 2}]), CellRuns("runs", trained, runs, config.epochs)]
 
 
 EXPERIMENT = Experiment(

@@ -10,7 +10,7 @@ import pytest
 import experiments
 from lvp.analysis import figure_style
 from lvp.analysis.claims import Claim
-from lvp.cli.parser import setting
+from lvp.cli.parser import key_value
 from lvp.errors import InputError
 from lvp.parametrization import evidence
 from lvp.training import records
@@ -121,7 +121,7 @@ def test_the_command_of_the_gallery_gives_the_configuration(sweep):
     command = committed.command(sweep)
     assert f"```sh\n{command}\n```" in GALLERY
     arguments = parser().parse_args(shlex.split(command)[3:])
-    values = dict(setting(s) for s in arguments.set) | ({"corpus": arguments.corpus} if arguments.corpus else {})
+    values = dict(key_value(s) for s in arguments.set) | ({"corpus": arguments.corpus} if arguments.corpus else {})
     config = experiments.configured(arguments.experiment, arguments.preset, values)
     experiment = experiments.load(sweep["experiment"])
     assert config == experiments.restored(experiment, sweep["tier"], sweep["config"])

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 
 import experiments
 import sweeps
-from experiments.common.experiment import Calculation, CellLanes
+from experiments.common.experiment import Calculation, CellRuns
 from lvp.errors import InputError
 from sweeps import forecast
 from sweeps.committed import result
 from sweeps.driver import Options, packs_of
 from sweeps.executors import Machines
-from sweeps.sweep import Setting
+from sweeps.sweep import PlannedSetting
 from tests.sweeps.running import ROOT
 
 EXPERIMENT = experiments.load("width_vocab")
@@ -25,7 +25,7 @@ CALCULATED = Calculation({}, 1e15)
 
 
 def planned(numbers, cell=TRAINED):
-    return [CellLanes(f"s{i}", cell, [None] * n) for i, n in enumerate(numbers)]
+    return [CellRuns(f"s{i}", cell, [None] * n) for i, n in enumerate(numbers)]
 
 
 numbers = st.lists(st.integers(0, 90), min_size=1, max_size=4)
@@ -47,10 +47,10 @@ def test_a_cpu_trains_one_run_per_program_and_shares_its_cores(numbers, units):
 @given(numbers, units)
 def test_an_accelerator_trains_as_many_runs_as_fit(numbers, units):
     """A pack is a power of two, at most as many as there are runs, and its models fit the assumed memory."""
-    cells = planned(numbers)
-    made = forecast.packing(cells, Machines("gpu", units), pack=None, threads=None, mesh=None)
-    for each in cells:
-        size, runs = made["lanes_per_program"][each.label], max(1, len(each.lanes))
+    swept = planned(numbers)
+    made = forecast.packing(swept, Machines("gpu", units), pack=None, threads=None, mesh=None)
+    for each in swept:
+        size, runs = made["lanes_per_program"][each.label], max(1, len(each.runs))
         limit = min(runs, forecast.MOST, max(1, forecast.PARAMETERS // TRAINED.num_params))
         assert math.log2(size).is_integer() and size <= limit < 2 * size
     assert made["workers"] == sum(units) and made["threads"] == 1
@@ -59,12 +59,12 @@ def test_an_accelerator_trains_as_many_runs_as_fit(numbers, units):
 @settings(deadline=None)
 @given(numbers, units, st.integers(1, 8), st.integers(1, 4))
 def test_the_users_packing_is_taken(numbers, units, pack, threads):
-    cells = [*planned(numbers), CellLanes("sums", CALCULATED, [{}] * 5)]
-    made = forecast.packing(cells, Machines("cpu", units), pack=pack, threads=threads, mesh=None)
+    swept = [*planned(numbers), CellRuns("sums", CALCULATED, [{}] * 5)]
+    made = forecast.packing(swept, Machines("cpu", units), pack=pack, threads=threads, mesh=None)
     assert made["threads"] == threads and made["workers"] == max(1, sum(n // threads for n in units))
     sizes = made["lanes_per_program"]
     assert sizes.pop("sums") == 1 and set(sizes.values()) == {pack}  # calculations have no program
-    on_mesh = forecast.packing(cells, Machines("gpu", units, 8), pack=None, threads=None, mesh={"fsdp": 8})
+    on_mesh = forecast.packing(swept, Machines("gpu", units, 8), pack=None, threads=None, mesh={"fsdp": 8})
     assert set(on_mesh["lanes_per_program"].values()) == {1} and on_mesh["workers"] == len(units)
 
 
@@ -73,7 +73,9 @@ def test_the_users_packing_is_taken(numbers, units, pack, threads):
 def test_packs_keep_their_runs_and_hold_all_missing_runs(data, numbers, size, workers):
     """A pack does not depend on which runs are finished. Packs without a missing run are left out."""
     found = [
-        Setting(f"s{i}", SimpleNamespace(flops_per_lane=float(10 - i)), None, {f"{i}-{j:03d}": None for j in range(n)})
+        PlannedSetting(
+            f"s{i}", SimpleNamespace(flops_per_run=float(10 - i)), None, {f"{i}-{j:03d}": None for j in range(n)}
+        )
         for i, n in enumerate(numbers)
     ]
     sizes, runs = {s.label: size for s in found}, [run for s in found for run in s.runs]
@@ -89,7 +91,7 @@ def test_packs_keep_their_runs_and_hold_all_missing_runs(data, numbers, size, wo
 def test_expensive_settings_come_first_and_workers_compile_different_programs():
     costs = {"a": 1e9, "b": 8e9, "c": 4e9, "d": 2e9}
     found = [
-        Setting(label, SimpleNamespace(flops_per_lane=cost), None, {f"{label}{i}": None for i in range(4)})
+        PlannedSetting(label, SimpleNamespace(flops_per_run=cost), None, {f"{label}{i}": None for i in range(4)})
         for label, cost in costs.items()
     ]
     missing = {run for setting in found for run in setting.runs}
@@ -98,21 +100,21 @@ def test_expensive_settings_come_first_and_workers_compile_different_programs():
 
 
 def test_the_table_has_sums():
-    head, *rows, last = forecast.table([*planned([2, 3]), CellLanes("sums", CALCULATED, [{}] * 4)]).splitlines()
+    head, *rows, last = forecast.table([*planned([2, 3]), CellRuns("sums", CALCULATED, [{}] * 4)]).splitlines()
     assert head.split() == ["setting", "runs", "params", "tokens", "FLOPs"] and len(rows) == 3
     assert [row.split()[1] for row in (*rows, last)] == ["2", "3", "4", "9"]
-    flops = 5 * TRAINED.flops_per_lane + 4e15
-    assert last.endswith(forecast.si(flops)) and forecast.si(5 * TRAINED.tokens_per_lane) in last
+    flops = 5 * TRAINED.flops_per_run + 4e15
+    assert last.endswith(forecast.si(flops)) and forecast.si(5 * TRAINED.tokens_per_run) in last
 
 
 def test_the_expected_time_is_the_work_over_the_speed():
     """A matrix product runs at 10 GFLOP/s on all cores (`conftest.speed`)."""
-    cells = planned([4])
-    expected = forecast.expected(cells, 2, accelerator=False)
+    swept = planned([4])
+    expected = forecast.expected(swept, 2, accelerator=False)
     speed = 1e10 * forecast.training_share(TRAINED)
-    assert expected.seconds == pytest.approx(forecast.START + forecast.COMPILE + 4 * TRAINED.flops_per_lane / speed)
+    assert expected.seconds == pytest.approx(forecast.START + forecast.COMPILE + 4 * TRAINED.flops_per_run / speed)
     assert expected.basis == "5 GFLOP/s per worker, of a matrix product"
-    assert "assumed for an accelerator" in forecast.expected(cells, 1, accelerator=True).basis
+    assert "assumed for an accelerator" in forecast.expected(swept, 1, accelerator=True).basis
     assert forecast.expected(planned([0]), 2, accelerator=False).seconds == forecast.START
 
 

@@ -9,7 +9,7 @@ import pytest
 import experiments
 import sweeps
 from experiments import leaderboard
-from experiments.common.transferred_entries import ENTRIES, chosen_entries, lane_of
+from experiments.common.transferred_entries import ENTRIES, chosen_entries, run_of
 from lvp.training import records
 from sweeps import driver
 from sweeps.store import Store
@@ -105,7 +105,7 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     runs = [row["config"]["lane"] for row in records.read(out / "records")]
     for (_, size), (name, each) in product(config.sizes.items(), tuned.entries.items()):
         (seed,) = config.judging_seeds
-        assert records.configuration(lane_of(config, entries[name], size, each.constant, seed)) in runs
+        assert records.configuration(run_of(config, entries[name], size, each.constant, seed)) in runs
 
     # One record of each kind is lost. Only these two runs are trained again, with the same bits.
     first = {run for setting in sweep.settings for run in setting["runs"]}

@@ -10,11 +10,11 @@ import pytest
 from lvp import data, roles
 from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.models.configs import DecoderConfig
-from lvp.training import Cell, DataConfig, Lane, task_for
+from lvp.training import Cell, DataConfig, Run, task_for
 from tests.lvp.data.text.tfds_texts import prepare
 from tests.lvp.data.tokens.texts import some_text
 
-RUN = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
+RUN = Run(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
 VOCABS = (300, 350)
 
 

@@ -61,7 +61,7 @@ def test_a_follow_up_without_a_limit_is_called_once(tmp_path):
 def test_a_follow_up_with_a_limit_is_called_until_it_adds_no_run(tmp_path, capsys):
     """Each round squares the largest square below 100: 0, 1 and 4, then 16, then 256."""
     limit = (
-        FOLLOW_UP[1] + "\n    limit=lambda config: [cells(config)[0]._replace(lanes=[{'x': i} for i in range(MOST)])],"
+        FOLLOW_UP[1] + "\n    limit=lambda config: [cells(config)[0]._replace(runs=[{'x': i} for i in range(MOST)])],"
     )
 
     def swept(most, out, **options):
@@ -149,7 +149,7 @@ def test_a_sweep_of_lvps_own_experiment_takes_no_file(finished, tmp_path):
         (FILE.replace('name="squares"', 'name="../evil"'), "'../evil'"),
         (FILE.replace('corpus: str = "none"', "size: int = 1"), "with a corpus"),
         (FILE.replace('corpus: str = "none"', 'corpus: str = "none"; x: float = float("inf")'), "converted to JSON"),
-        (FILE.replace('CellLanes("squares"', 'CellLanes("\\033[2J"'), "printable characters only"),
+        (FILE.replace('CellRuns("squares"', 'CellRuns("\\033[2J"'), "printable characters only"),
     ],
     ids=lambda text: None if len(text) > 40 else text,
 )

@@ -13,7 +13,7 @@ from lvp.training import Program, TrainingData
 from lvp.training.plan import memory_of
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes
-from tests.benchmarks.programs import data_of, lanes
+from tests.benchmarks.programs import data_of, runs
 
 MFU = 42  # %, floor
 COMPILING = 0.6  # part of the time limit in which the programs may compile
@@ -22,23 +22,23 @@ COMPILING = 0.6  # part of the time limit in which the programs may compile
 def main(rows: Rows, sizes: Sizes) -> None:
     found: dict[tuple[str, str, int], Compiled | None] = {}
 
-    def compile_(setting: tuple[str, str, int]) -> None:
-        found[setting] = in_attempt(rows, sizes, setting)
+    def compile_(choice: tuple[str, str, int]) -> None:
+        found[choice] = in_attempt(rows, sizes, choice)
 
     # Daemons, so that the process can end while one compiles.
-    threads = [threading.Thread(target=compile_, args=(setting,), daemon=True) for setting in sizes.big]
+    threads = [threading.Thread(target=compile_, args=(choice,), daemon=True) for choice in sizes.big]
     until = time.monotonic() + COMPILING * rows.left
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
-    for setting in sizes.big:
-        name = name_of(*setting)
-        if setting not in found:
+    for choice in sizes.big:
+        name = name_of(*choice)
+        if choice not in found:
             rows.skip(name, "not compiled in time")
         elif rows.left < 10:
             rows.skip(name, "out of time")
-        elif (program := found[setting]) is not None:
+        elif (program := found[choice]) is not None:
             with rows.attempt(name):
                 measured(rows, name, program, sizes.big_steps)
 
@@ -56,10 +56,10 @@ def name_of(remat: str, attention: str, count: int) -> str:
     return f"1B, remat {remat}, {attention} attention, {count} rows a step"
 
 
-def in_attempt(rows: Rows, sizes: Sizes, setting: tuple[str, str, int]) -> Compiled | None:
+def in_attempt(rows: Rows, sizes: Sizes, choice: tuple[str, str, int]) -> Compiled | None:
     """The compiled program of a setting; None, with a row, if the compiler refuses it."""
-    with rows.attempt(f"{name_of(*setting)}: compilation"):
-        cell, started = sizes.one_b(*setting), time.perf_counter()
+    with rows.attempt(f"{name_of(*choice)}: compilation"):
+        cell, started = sizes.one_b(*choice), time.perf_counter()
         program, data = Program(cell), data_of(cell)
         needed = memory_of(program.compile(data))
         return Compiled(program, data, needed, time.perf_counter() - started)
@@ -80,8 +80,8 @@ def measured(rows: Rows, name: str, compiled: Compiled, steps: int) -> None:
     if foretold * GIB > limit_of(device):
         rows.skip(name, f"needs {foretold:.1f} GiB, and the device gives {limit_of(device) / GIB:.1f} GiB")
         return
-    zeros = jax.jit(lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), program.lane_shapes()))
-    arrays, state, step = program.arrays(lanes(cell, 1)), zeros(), 0
+    zeros = jax.jit(lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), program.run_shapes()))
+    arrays, state, step = program.arrays(runs(cell, 1)), zeros(), 0
     times = []
     for stop in (1, 1 + steps):  # the first dispatch draws the parameters
         started = time.perf_counter()

@@ -11,14 +11,14 @@ from lvp import training
 from tests.benchmarks.accelerator.right import curves, resumed_curves, training_cell
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes
-from tests.benchmarks.programs import data_of, lanes
+from tests.benchmarks.programs import data_of, runs
 
 FLAG = "--xla_gpu_deterministic_ops=true"
 
 
 def main(rows: Rows, sizes: Sizes) -> None:
     cell = training_cell()
-    data, eight = data_of(cell), lanes(cell, 8)
+    data, eight = data_of(cell), runs(cell, 8)
     single, packed = training.Program(cell), training.Program(cell, 8)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda program: program.compile(data), (single, packed)))

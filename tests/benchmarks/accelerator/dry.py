@@ -67,8 +67,8 @@ def programs(sizes: Sizes, device: jax.Device) -> Iterator[tuple[str, Callable[[
     values = dict(word.split("=") for word in sizes.figure)
     for planned in experiment.cells(experiments.configured(experiment, "gpu", values)):
         yield f"figure, {planned.label}, pack of {sizes.pack}", of_cell(planned.cell, sizes.pack, device)
-    for setting in sizes.big:
-        yield "1B, remat {}, {} attention, {} rows".format(*setting), of_cell(sizes.one_b(*setting), 1, device)
+    for choice in sizes.big:
+        yield "1B, remat {}, {} attention, {} rows".format(*choice), of_cell(sizes.one_b(*choice), 1, device)
     for width in sizes.step_widths:
         for kind in ("fused", "masked"):
             yield f"step at d {width}, {kind} attention", of_cell(sizes.step(width, kind), 1, device)

@@ -28,7 +28,7 @@ from lvp.products import product
 from lvp.training import Cell, DataConfig, OptimizerConfig
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes
-from tests.benchmarks.programs import data_of, lanes
+from tests.benchmarks.programs import data_of, runs
 
 FORMS: dict[str, dict[str, Any]] = {
     "LayerNorm, sinusoidal": {},
@@ -167,16 +167,16 @@ def training_cell() -> Cell:
 
 
 def curves(program: Any, own: list, data: Any, **resumed: Any) -> np.ndarray:
-    """Losses of a pack, [lanes, steps]."""
+    """Losses of a pack, [runs, steps]."""
     return np.array([outcome.curve_losses for outcome in training.run(program, own, data, **resumed)])
 
 
 def resumed_curves(program: Any, own: list, data: Any) -> np.ndarray:
-    """The losses of one lane that is stopped half-way, saved as a checkpoint, loaded and continued."""
+    """The losses of one run that is stopped half-way, saved as a checkpoint, loaded and continued."""
     step, state = next(x for x in training.chunks(program, own, data, chunk_seconds=0) if x[0] > STEPS // 2)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints.save_step(Path(folder), step, training.unstack(state, 0, 1), "half")
-        latest = checkpoints.latest(Path(folder), program.lane_shapes(), "half")
+        latest = checkpoints.latest(Path(folder), program.run_shapes(), "half")
     if latest is None:
         raise AssertionError("the checkpoint cannot be loaded") from None
     step, state, _ = latest
@@ -186,11 +186,11 @@ def resumed_curves(program: Any, own: list, data: Any) -> np.ndarray:
 def packs(rows: Rows, sizes: Sizes) -> None:
     """A pack of 8 against single runs, and a resumed run against an uninterrupted run."""
     cell = training_cell()
-    data, eight = data_of(cell), lanes(cell, 8)
+    data, eight = data_of(cell), runs(cell, 8)
     with jax.default_matmul_precision("highest"):
         with rows.attempt("pack of 8"):
             packed, single = training.Program(cell, 8), training.Program(cell)
-            alone = np.concatenate([curves(single, [lane], data) for lane in eight])
+            alone = np.concatenate([curves(single, [run], data) for run in eight])
             off = error(curves(packed, eight, data), alone)
             rows.add("losses of a pack of 8 against single runs, exact products", off, most=1e-4)
         with rows.attempt("resumed run"):

@@ -20,7 +20,7 @@ CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "no
 def test_cells_of_every_tier_have_distinct_names(experiment):
     for config in experiment.TIERS.values():
         cells = experiment.config.cells(config)
-        assert len({c.label for c in cells}) == len(cells) and all(c.cell.flops_per_lane > 0 for c in cells)
+        assert len({c.label for c in cells}) == len(cells) and all(c.cell.flops_per_run > 0 for c in cells)
         assert all(c.cell.vocab <= 32768 for c in cells)
 
 
@@ -193,7 +193,7 @@ def test_a_partial_sweep_can_be_reported():
     whole = learning_table(config, "exact")
     is_theorem = whole["lane.arm"] == feature_learning.config.THEOREM
     for rows in (whole[is_theorem], whole[~is_theorem], whole[:1], whole[::7]):
-        rows = rows.dropna(axis=1, how="all")  # a partial table lacks the columns of lanes that have not run
+        rows = rows.dropna(axis=1, how="all")  # a partial table lacks the columns of runs that have not run
         feature_learning.figure.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
         assert feature_learning.analysis.summary(rows, config).startswith("regime")
         assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 13 + 2 * len(feature_learning.config.ARMS)

@@ -30,7 +30,7 @@ def test_the_paper_tier_is_the_published_set_up():
     """Hayou & Liu 2025, appendices C.1 and C.2."""
     assert [c.cell.model.width for c in PAPER] == [2**k for k in range(8, 13)] * 2
     assert [c.cell.model.vocab for c in PAPER] == [2 ** (k + 3) for k in range(8, 13)] * 2
-    for label, cell, lanes, _ in PAPER:
+    for label, cell, runs, _ in PAPER:
         model = cell.model
         assert (model.layers, model.head_dim, model.context, cell.batch, cell.steps) == (
             2,
@@ -40,19 +40,19 @@ def test_the_paper_tier_is_the_published_set_up():
             10_000,
         ), label
         assert (cell.data.corpus, cell.data.slice_bytes, cell.optimizer.kind) == ("wikitext2", None, "adam")
-        assert {lane.seed for lane in lanes} == {0, 1, 2}
-        for lane in lanes:
-            assert lane.learning_rates["hidden"] == lane.learning_rates["output"] == 0.2 / model.width
-            assert {lane.init_std[r] for r in ("embedding", "hidden", "output")} == {model.width**-0.5}
-        assert len({lane.learning_rates["embedding"] for lane in lanes}) * 3 == len(lanes)
+        assert {run.seed for run in runs} == {0, 1, 2}
+        for run in runs:
+            assert run.learning_rates["hidden"] == run.learning_rates["output"] == 0.2 / model.width
+            assert {run.init_std[r] for r in ("embedding", "hidden", "output")} == {model.width**-0.5}
+        assert len({run.learning_rates["embedding"] for run in runs}) * 3 == len(runs)
 
 
 @pytest.mark.parametrize("paper", [PAPER[0], *map(slow, PAPER[1:-1]), PAPER[-1]], ids=lambda c: c.label)
 def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
     """The count by hand is 2 m d + 2 (4 d² + 8 d²) + 5 d with m = 8 d: 40 d², and 5 d for gains. Allocates nothing."""
-    cell, lanes = paper.cell, paper.lanes
+    cell, runs = paper.cell, paper.runs
     width = cell.model.width
-    state = training.Program(cell).lane_shapes()
+    state = training.Program(cell).run_shapes()
     assert sum(x.size for x in jax.tree.leaves(state["params"])) == 40 * width**2 + 5 * width
     data = training.TrainingData(
         training.RandomWindows(jax.ShapeDtypeStruct((2_500_000,), np.int32)),
@@ -61,7 +61,7 @@ def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
         jax.ShapeDtypeStruct((cell.probe_rows, 256), np.int32),
     )
     program = training.Program(cell)
-    after = jax.eval_shape(program._advance, np.int32(0), np.int32(2), state, lanes[0].arrays(), data)
+    after = jax.eval_shape(program._advance, np.int32(0), np.int32(2), state, runs[0].arrays(), data)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
 
 
@@ -78,7 +78,7 @@ def test_paper_cells_run_two_steps(paper):
     )
     tokens = np.random.default_rng(0).integers(0, cell.model.vocab, 2000).astype(np.int32)
     (result,) = training.run(
-        training.Program(cell), paper.lanes[:1], training.TrainingData.from_tokens(cell, tokens, tokens[:257])
+        training.Program(cell), paper.runs[:1], training.TrainingData.from_tokens(cell, tokens, tokens[:257])
     )
     assert result.status == "finished"
     # After two steps the loss is still that of a random model: about log m + 1/2 · Var(logits).
@@ -96,7 +96,7 @@ def choices_of(cell):
 def test_cells_of_every_tier_differ_from_the_paper_tier_only_in_sizes(tier):
     config = width_vocab.TIERS[tier]
     cells = width_vocab.config.grid_cells(config)
-    if config.design == "grid":  # test_hidden_constant.py tests the lanes of the workstation tier
+    if config.design == "grid":  # test_hidden_constant.py tests the runs of the workstation tier
         assert width_vocab.config.cells(config) == cells
     assert len(cells) == len(config.widths) * len(config.token_rows)
     widths = [c.cell.model.width for c in cells[: len(config.widths)]]
@@ -104,8 +104,8 @@ def test_cells_of_every_tier_differ_from_the_paper_tier_only_in_sizes(tier):
     for c in cells:
         assert choices_of(c.cell) == choices_of(PAPER[0].cell)
         assert c.cell.model.dtype == ("bfloat16" if tier == "gpu" else "float32")
-        assert len(c.lanes) == len(config.rates) * len(config.seeds)
-        assert len({(lane.learning_rates["embedding"], lane.seed) for lane in c.lanes}) == len(c.lanes)
+        assert len(c.runs) == len(config.rates) * len(config.seeds)
+        assert len({(run.learning_rates["embedding"], run.seed) for run in c.runs}) == len(c.runs)
         decoder(c.cell.model)
 
 
@@ -135,7 +135,7 @@ def test_every_decoder_experiment_takes_the_settings_of_size_and_precision(name)
 
 def test_a_moment_dtype_reaches_the_state_and_needs_an_optimizer_that_has_it():
     config = experiments.configured("width_vocab", "smoke", {"moment_dtype": "bfloat16"})
-    state = training.Program(width_vocab.config.cells(config)[0].cell).lane_shapes()
+    state = training.Program(width_vocab.config.cells(config)[0].cell).run_shapes()
     dtypes = {x.dtype.name for x in jax.tree.leaves(state["opt"]) if x.ndim == 2}
     assert dtypes == {"bfloat16", "float32"}  # the first and the second moment
     with pytest.raises(InputError, match="moment_dtype=bfloat16: optimizer sgd has no dtype of its moments"):
@@ -214,12 +214,12 @@ def synthetic_sweep(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
             factor = row_multiplier(rows, width)
             middle = np.log(0.016 / row_multiplier(rows, 64))
             for rate in config.embedding_rates(rows, width):
-                for lane_seed in config.seeds:
-                    lane_noise = noise * rng.normal()
+                for run_seed in config.seeds:
+                    run_noise = noise * rng.normal()
                     best = middle + (exponent + drift * np.log(parts)) * np.log(width / 64)
-                    curve = 1 + 0.1 * (np.log(rate) - best) ** 2 + lane_noise
+                    curve = 1 + 0.1 * (np.log(rate) - best) ** 2 + run_noise
                     records.append(
-                        {"cell.model.width": width, EMBEDDING_RATE: rate, "lane.seed": lane_seed}
+                        {"cell.model.width": width, EMBEDDING_RATE: rate, "lane.seed": run_seed}
                         | ({} if rows == "plain" else {"cell.model.embedding_multiplier": factor})
                         | {"train_loss": curve[-1], "status": "finished"}
                         | {"curve_steps": [round(x * config.steps) for x in parts], "curve_losses": curve.tolist()}
@@ -279,9 +279,9 @@ def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
     assert not first.interval[0] <= -0.5 <= first.interval[1]
 
 
-def test_a_horizon_beyond_the_steps_of_the_lanes_is_refused():
+def test_a_horizon_beyond_the_steps_of_the_runs_is_refused():
     table, config = synthetic_sweep(-0.5)
-    with pytest.raises(InputError, match="steps=1501 is beyond the 1500 steps of the lanes"):
+    with pytest.raises(InputError, match="steps=1501 is beyond the 1500 steps of the runs"):
         width_vocab.analysis.optima(table, config, "sqrt", config.steps + 1)
 
 
@@ -303,7 +303,7 @@ def test_the_table_of_token_rows_has_the_planted_powers_and_tolerance():
 
 
 @pytest.mark.slow
-def test_a_replay_reads_only_the_lanes_and_steps_that_it_keeps():
+def test_a_replay_reads_only_the_runs_and_steps_that_it_keeps():
     table, config = synthetic_sweep(-0.5)
     rows = replay.replay_table(table, config).splitlines()
     (kept,) = [row for row in rows if "**" in row]
@@ -318,28 +318,28 @@ def test_a_replay_reads_only_the_lanes_and_steps_that_it_keeps():
 
 
 def curves(table):
-    """Yields (steps, losses) of each lane's curve."""
+    """Yields (steps, losses) of each run's curve."""
     return zip(table["curve_steps"], table["curve_losses"], strict=True)
 
 
-def test_make_figure_trains_the_lanes_of_the_replay():
+def test_make_figure_trains_the_runs_of_the_replay():
     (line,) = re.findall(r"^FEWER_LANES = (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     laptop = experiments.configured("width_vocab", "laptop")
     config = experiments.configured("width_vocab", "laptop", dict(word.split("=") for word in line.split()))
     assert config == replay.reduced(laptop, replay.MAKE_FIGURE) != laptop
 
 
-def lanes_of_the_adaptive_design(table, config):
-    """Returns the rows of the lanes that `cells` and all calls of `follow_up` plan, from the table of the grid."""
+def runs_of_the_adaptive_design(table, config):
+    """Returns the rows of the runs that `cells` and all calls of `follow_up` plan, from the table of the grid."""
     multipliers = table["cell.model.embedding_multiplier"].fillna(1.0)
     keys = list(zip(table["cell.model.width"], multipliers, table[EMBEDDING_RATE], table["lane.seed"], strict=True))
     cells = {c.label: c for c in width_vocab.config.cells(config)}
-    chosen, new = set(), {label: c.lanes for label, c in cells.items()}
+    chosen, new = set(), {label: c.runs for label, c in cells.items()}
     while any(new.values()):
-        for label, lanes in new.items():
+        for label, runs in new.items():
             model = cells[label].cell.model
             shape = model.width, model.embedding_multiplier
-            added = {(*shape, lane.learning_rates["embedding"], lane.seed) for lane in lanes}
+            added = {(*shape, run.learning_rates["embedding"], run.seed) for run in runs}
             assert not added & chosen and added <= set(keys)
             chosen |= added
         kept = table[[key in chosen for key in keys]]
@@ -347,12 +347,12 @@ def lanes_of_the_adaptive_design(table, config):
     return kept
 
 
-def test_the_adaptive_design_has_the_planted_slope_from_fewer_lanes():
+def test_the_adaptive_design_has_the_planted_slope_from_fewer_runs():
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(-0.5)
-    assert width_vocab.analysis.follow_up(table, config) == {}  # control: a grid plans no further lanes
+    assert width_vocab.analysis.follow_up(table, config) == {}  # control: a grid plans no further runs
     config = dataclasses.replace(config, design="adaptive")
-    kept = lanes_of_the_adaptive_design(table, config)
+    kept = runs_of_the_adaptive_design(table, config)
     assert len(kept) <= 0.62 * len(table)
     for rows, planted in (("sqrt", -0.5), ("plain", 0.1)):
         by_width, fit = width_vocab.analysis.optima(kept, config, rows)
@@ -367,19 +367,19 @@ def test_the_adaptive_design_has_the_planted_slope_from_fewer_lanes():
     unresolved = kept[kept[EMBEDDING_RATE] != config.embedding_rates("sqrt", config.widths[0])[2]]
     assert [c.verdict for c in width_vocab.claims.claims(unresolved, config, context)[2:4]] == ["unresolved"] * 2
     assert width_vocab.figure.figure(kept, config, tier="laptop", corpus="none", partial=None).axes
-    early = kept[kept["lane.seed"] == 0][::2]  # the first lanes of a sweep
+    early = kept[kept["lane.seed"] == 0][::2]  # the first runs of a sweep
     assert width_vocab.analysis.summary(early, dataclasses.replace(config, token_rows=("sqrt",)))
 
 
-def test_the_replay_of_the_adaptive_design_reads_only_its_lanes():
+def test_the_replay_of_the_adaptive_design_reads_only_its_runs():
     table, config = synthetic_sweep(-0.5)
     curves = width_vocab.analysis.rate_curves(table, config)
     before = adaptive_comparison.adaptive_table([("ours", curve) for curve in curves])
     kept = [
         adaptive_comparison.adaptive_losses(*curve) for c in curves for curve in zip(c.rates, c.losses, strict=True)
     ]
-    lanes = sum(int((~np.isnan(x)).sum()) for x in kept)
-    assert f"| all | – | {len(table)} | {lanes} ({lanes / len(table):.0%}) | – | – | – |" in before
+    runs = sum(int((~np.isnan(x)).sum()) for x in kept)
+    assert f"| all | – | {len(table)} | {runs} ({runs / len(table):.0%}) | – | – | – |" in before
     changed = [
         c._replace(losses=[np.where(np.isnan(k), 9.0, x) for k, x in zip(part, c.losses, strict=True)])
         for c, part in zip(curves, (kept[:5], kept[5:]), strict=True)
@@ -434,7 +434,7 @@ def test_rules_that_are_equally_far_from_the_exponent_have_no_preference(exponen
     assert decided <= 5
 
 
-def test_a_lane_that_diverged_at_the_selected_rate_leaves_the_cost_unknown():
+def test_a_run_that_diverged_at_the_selected_rate_leaves_the_cost_unknown():
     table, config = synthetic_sweep(-0.5)
     width = config.widths[-1]
     at_width = (table["cell.model.width"] == width) & (table["lane.seed"] == config.seeds[0])

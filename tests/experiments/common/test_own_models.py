@@ -11,7 +11,7 @@ from flax import nnx
 
 import sweeps
 from experiments.common import own_models
-from experiments.common.own_models import Model, ModelLane, Runs
+from experiments.common.own_models import Model, ModelRun, Runs
 from lvp import optim, training
 from lvp.errors import InputError
 from lvp.roles import Declaration
@@ -106,16 +106,16 @@ def tokens():
     return np.random.default_rng(0).zipf(1.5, 400).clip(max=VOCAB - 1).astype(np.int32)
 
 
-def trained(cell, tokens, *lanes):
-    program = cell.task().program(len(lanes))
-    return training.run(program, list(lanes), TrainingData.from_tokens(cell, tokens[:300], tokens[300:]))
+def trained(cell, tokens, *runs):
+    program = cell.task().program(len(runs))
+    return training.run(program, list(runs), TrainingData.from_tokens(cell, tokens[:300], tokens[300:]))
 
 
 @pytest.mark.parametrize("rule", ["lvp", "mup"])
 @pytest.mark.parametrize("make", [plain, in_linen, in_nnx, in_equinox])
 def test_training_equals_a_plain_optax_loop(make, rule, tokens):
-    cell, lane = cell_of(make, rule=rule), ModelLane(0.1, 3)
-    (outcome,) = trained(cell, tokens, lane)
+    cell, run = cell_of(make, rule=rule), ModelRun(0.1, 3)
+    (outcome,) = trained(cell, tokens, run)
     model, source = make(WIDTH, VOCAB), RandomWindows(jnp.array(tokens[:300]))
     keys = jax.random.split(jax.random.key(3), 3)
     tx = optim.parametrized(
@@ -141,23 +141,23 @@ def test_training_equals_a_plain_optax_loop(make, rule, tokens):
 
 
 def test_packed_runs_equal_single_runs(tokens):
-    cell, lanes = cell_of(plain), [ModelLane(0.01, 0), ModelLane(0.5, 1)]
-    packed = trained(cell, tokens, *lanes)
-    for lane, outcome in zip(lanes, packed, strict=True):
-        (alone,) = trained(cell, tokens, lane)
+    cell, runs = cell_of(plain), [ModelRun(0.01, 0), ModelRun(0.5, 1)]
+    packed = trained(cell, tokens, *runs)
+    for run, outcome in zip(runs, packed, strict=True):
+        (alone,) = trained(cell, tokens, run)
         np.testing.assert_allclose(outcome.curve_losses, alone.curve_losses, rtol=1e-5)
 
 
 def test_micro_batches_clipping_and_streamed_rows_are_those_of_a_decoder(tokens):
     """Parts of a batch change rounding only. Recorded norms are those before clipping."""
-    lane = ModelLane(0.1, 0)
+    run = ModelRun(0.1, 0)
     (whole,), (parts,), (clipped,) = (
-        trained(cell_of(plain, **changes), tokens, lane) for changes in ({}, {"micro_batches": 3}, {"clip_norm": 1e-3})
+        trained(cell_of(plain, **changes), tokens, run) for changes in ({}, {"micro_batches": 3}, {"clip_norm": 1e-3})
     )
     np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=1e-5)
     assert max(clipped.curve_gradient_norms) > 1e-3  # the norm before clipping
     streamed = cell_of(plain, order="rows")
-    with pytest.raises(ValueError, match="each lane reads its own rows"):
+    with pytest.raises(ValueError, match="each run reads its own rows"):
         streamed.task().program(2)
 
 
@@ -193,7 +193,7 @@ def undeclared(width, vocab):
 def test_an_untrainable_model_is_one_line_before_training(make, says):
     cell = cell_of(make)
     with pytest.raises(InputError, match=says) as caught:
-        cell.task().check_lanes([])
+        cell.task().check_runs([])
     assert "\n" not in str(caught.value)
 
 

@@ -24,7 +24,7 @@ class Planted:
     constant: float = 0.2  # best η_hidden · d
     ratio: float = 1.0  # best ratio at d 100, m 1024, as a multiple of the middle of the arm's grid
     asymmetry: float = 0.0  # slope of the third-order term over ln d: curves of narrow and wide models lean apart
-    noise: float = 0.003  # of one lane
+    noise: float = 0.003  # of one run
     scatter: float = 0.0  # std of ln(best ratio) about the power law
     seed: int = 0
 
@@ -33,41 +33,41 @@ class Planted:
         power_law = (width / 100) ** self.power_of_d * (vocab / 1024) ** self.power_of_m
         return arm.ratio * self.ratio * power_law * np.exp(wander)
 
-    def loss(self, arm, cell, lane):
-        """The validation loss of a lane. It rises by 0.4 % at twice the best ratio."""
-        model, rates = cell.model, lane.learning_rates
+    def loss(self, arm, cell, run):
+        """The validation loss of a run. It rises by 0.4 % at twice the best ratio."""
+        model, rates = cell.model, run.learning_rates
         x = np.log(rates["embedding"] / rates["hidden"] / self.best_ratio(arm, model.width, model.vocab))
         lean = self.asymmetry * np.log(model.width / 110)
         hidden = np.log(rates["hidden"] * model.width / self.constant)
-        numbers = [self.seed, lane.seed, model.width, model.vocab, *np.float64(list(rates.values())).view(np.uint64)]
-        noise = self.noise * np.random.default_rng(numbers).normal() + 0.02 * np.sin(lane.seed)
+        numbers = [self.seed, run.seed, model.width, model.vocab, *np.float64(list(rates.values())).view(np.uint64)]
+        noise = self.noise * np.random.default_rng(numbers).normal() + 0.02 * np.sin(run.seed)
         return 2.0 + excess(x, lean) + 0.02 * hidden**2 + noise
 
 
-def table_of(config, lanes_by_label, planted):
-    """The table of the given lanes."""
+def table_of(config, runs_by_label, planted):
+    """The table of the given runs."""
     rows = []
     cells = {planned.label: planned.cell for planned in fresh_text.config.cells(config)}
     for name in config.arms:
         for shape in config.shapes:
             label = fresh_text.config.label(config, name, shape)
             cell = asdict(cells[label])
-            for lane in lanes_by_label.get(label, ()):
-                loss = planted.loss(ARMS[name], cells[label], lane)
+            for run in runs_by_label.get(label, ()):
+                loss = planted.loss(ARMS[name], cells[label], run)
                 outcome = {"status": "finished", "valid_bits_per_byte": loss}
-                row = {"config": {"cell": cell, "lane": asdict(lane)}, "outcome": outcome, "provenance": {}}
+                row = {"config": {"cell": cell, "lane": asdict(run)}, "outcome": outcome, "provenance": {}}
                 rows.append({"hash": str(len(rows)), **row})
     return records.table(rows)
 
 
 def trained(config, planted):
-    """The table of a whole sweep, and label → all its lanes."""
-    lanes = {planned.label: list(planned.lanes) for planned in fresh_text.config.cells(config)}
+    """The table of a whole sweep, and label → all its runs."""
+    runs = {planned.label: list(planned.runs) for planned in fresh_text.config.cells(config)}
     while True:
-        table = table_of(config, lanes, planted)
+        table = table_of(config, runs, planted)
         more = analysis.follow_up(table, config)
         if not any(more.values()):
-            return table, lanes
+            return table, runs
         for label, new in more.items():
-            assert not any(lane in lanes[label] for lane in new)
-            lanes[label] += new
+            assert not any(run in runs[label] for run in new)
+            runs[label] += new

@@ -35,17 +35,17 @@ def test_every_tier_has_cells_with_distinct_names_and_models_that_exist(tier):
     cells = fresh_text.config.cells(config)
     assert len({c.label for c in cells}) == len(cells) == len(config.arms) * len(config.shapes)
     for planned, most in zip(cells, fresh_text.config.limit(config), strict=True):
-        assert planned.epochs <= 0.99 and len(planned.lanes) == 9 * config.selecting < len(most.lanes)
-        task_for(planned.cell).check_lanes(planned.lanes)
+        assert planned.epochs <= 0.99 and len(planned.runs) == 9 * config.selecting < len(most.runs)
+        task_for(planned.cell).check_runs(planned.runs)
 
 
-def test_blocks_share_the_lanes_of_the_same_shape():
+def test_blocks_share_the_runs_of_the_same_shape():
     """`--reuse` then takes the records of the shape from an earlier block."""
 
     def configs(tier, label, arm=""):
         cells = {c.label: c for c in fresh_text.config.cells(fresh_text.TIERS[tier])}
         planned = cells[label + arm]
-        return [(records.configuration(planned.cell), asdict(lane)) for lane in planned.lanes]
+        return [(records.configuration(planned.cell), asdict(run)) for run in planned.runs]
 
     for label in ("d 64, m 1024", "d 128, m 1024"):
         assert configs("laptop", label) == configs("vocabulary", label)
@@ -71,13 +71,13 @@ def test_the_models_are_the_paper_s_and_today_s():
     assert all(cell.data.order == "rows" for cell in cells.values())
 
 
-def test_a_lane_has_the_ratio_and_the_constant_of_its_place():
-    lane = fresh_text.config.lane(LAPTOP, ARMS["today"], ModelShape(192, 1024), Point(1, -2), 3)
-    rates = lane.learning_rates
+def test_a_run_has_the_ratio_and_the_constant_of_its_place():
+    run = fresh_text.config.run(LAPTOP, ARMS["today"], ModelShape(192, 1024), Point(1, -2), 3)
+    rates = run.learning_rates
     assert rates["hidden"] == rates["output"] == pytest.approx(0.4 / 192, rel=1e-12)
     assert rates["embedding"] / rates["hidden"] == pytest.approx(ARMS["today"].ratio / 4, rel=1e-12)
-    assert lane.warmup_steps == 0
-    assert fresh_text.config.lane(LAPTOP, ARMS["decayed"], ModelShape(96, 1024), Point(0, 0), 3).warmup_steps == 80
+    assert run.warmup_steps == 0
+    assert fresh_text.config.run(LAPTOP, ARMS["decayed"], ModelShape(96, 1024), Point(0, 0), 3).warmup_steps == 80
 
 
 @pytest.mark.parametrize("num_tokens", [7_400, 8_191, 8_192, 8_193, 9_001, 16_640, 1_664_001])
@@ -106,13 +106,13 @@ def test_the_steps_of_the_smoke_tier_draw_no_row_twice(tmp_path):
 
 
 def test_selecting_seeds_choose_and_judging_seeds_judge():
-    table, lanes = trained(LAPTOP, Planted())
+    table, runs = trained(LAPTOP, Planted())
     assert set(LAPTOP.selecting_seeds) == {0, 1} and set(LAPTOP.judging_seeds) == set(range(2, 10))
-    for label, own in lanes.items():
-        selecting = [lane for lane in own if lane.seed in LAPTOP.selecting_seeds]
-        judging = [lane for lane in own if lane.seed in LAPTOP.judging_seeds]
+    for label, own in runs.items():
+        selecting = [run for run in own if run.seed in LAPTOP.selecting_seeds]
+        judging = [run for run in own if run.seed in LAPTOP.judging_seeds]
         assert 18 <= len(selecting) <= 30 and 40 <= len(judging) <= 56, label
-        assert len({lane.learning_rates["hidden"] for lane in judging}) == 1
+        assert len({run.learning_rates["hidden"] for run in judging}) == 1
     # Other losses of the judging seeds change no choice.
     judged = table["lane.seed"].isin(LAPTOP.judging_seeds)
     changed = table.assign(valid_bits_per_byte=table["valid_bits_per_byte"].where(~judged, 9.0))
@@ -130,10 +130,10 @@ def test_the_search_follows_the_best_place_and_stops_at_the_limit():
     config = replace(LAPTOP, widths=(64,), vocabs=(1024,))
     _, near = trained(config, Planted(noise=0.0))
     _, far = trained(config, Planted(noise=0.0, constant=0.8, ratio=16.0))
-    most = len(fresh_text.config.limit(config)[0].lanes)
+    most = len(fresh_text.config.limit(config)[0].runs)
     (near,), (far,) = near.values(), far.values()
     assert len(near) == 18 + 8 * LEAST_JUDGED < len(far) <= most
-    hidden = {round(lane.learning_rates["hidden"] * 64, 9) for lane in far if lane.seed in config.judging_seeds}
+    hidden = {round(run.learning_rates["hidden"] * 64, 9) for run in far if run.seed in config.judging_seeds}
     assert hidden <= {0.4, 0.8}
 
 
@@ -156,8 +156,8 @@ def test_judged_ratios_extend_at_the_edge():
     class Late(Planted):
         """The judging seeds have their optimum at a larger ratio than the selecting seeds."""
 
-        def loss(self, arm, cell, lane):
-            return (shifted if lane.seed > 1 else Planted(noise=0.0)).loss(arm, cell, lane)
+        def loss(self, arm, cell, run):
+            return (shifted if run.seed > 1 else Planted(noise=0.0)).loss(arm, cell, run)
 
     late = analysis.read(trained(config, Late())[0], config)["paper", ModelShape(64, 1024)]
     assert len(places) == LEAST_JUDGED and len(late.judged[0]) == config.most_ratios
@@ -173,7 +173,7 @@ def test_a_diverged_ratio_is_replaced_on_the_other_side():
     (before,) = analysis.read(table, config).values()
     (after,) = analysis.read(table.assign(status=table["status"].where(~diverged, "diverged")), config).values()
     assert before.best.optimum.resolved and after.best.optimum.flags == ("missing",)
-    (ratio,) = {lane.learning_rates["embedding"] / lane.learning_rates["hidden"] for lane in after.next_lanes()}
+    (ratio,) = {run.learning_rates["embedding"] / run.learning_rates["hidden"] for run in after.next_runs()}
     assert ratio == pytest.approx(before.ratios[0] / 2)
 
 
@@ -303,10 +303,10 @@ def test_bad_configurations_are_refused(values, message):
         experiments.configured(fresh_text.EXPERIMENT, "laptop", values)
 
 
-def test_every_tier_has_a_summary_and_a_figure_from_few_and_from_all_lanes():
+def test_every_tier_has_a_summary_and_a_figure_from_few_and_from_all_runs():
     for tier in ("laptop", "vocabulary", "practice"):
         config = fresh_text.TIERS[tier]
-        first = {c.label: c.lanes[:1] for c in fresh_text.config.cells(config)[:1]}
+        first = {c.label: c.runs[:1] for c in fresh_text.config.cells(config)[:1]}
         for table in (table_of(config, first, Planted()), trained(config, Planted())[0]):
             assert fresh_text.EXPERIMENT.figure(table, config, tier=tier, corpus="none", partial=None).axes
             assert analysis.summary(table, config) and fresh_text.claims.claims(table, config, CONTEXT)
@@ -315,6 +315,6 @@ def test_every_tier_has_a_summary_and_a_figure_from_few_and_from_all_lanes():
 def test_sentences_are_short():
     for tier in fresh_text.TIERS:
         config = fresh_text.TIERS[tier]
-        first = {c.label: c.lanes[:1] for c in fresh_text.config.cells(config)[:1]}
+        first = {c.label: c.runs[:1] for c in fresh_text.config.cells(config)[:1]}
         for claim in fresh_text.claims.claims(table_of(config, first, Planted()), config, CONTEXT):
             assert len(claim.statement.split()) <= 25, claim.statement

@@ -36,7 +36,7 @@ def test_batches_depend_only_on_key_and_step():
     first = [draw(KEY, step, 50, 16) for step in range(5)]
     again = [draw(KEY, step, 50, 16) for step in reversed(range(5))][::-1]
     keys = jnp.stack([KEY, jax.random.key(8)])
-    # Two lanes in a scan that starts at step 3.
+    # Two runs in a scan that starts at step 3.
     _, scanned = jax.lax.scan(
         lambda carry, step: (carry, jax.vmap(lambda key: epoch_batch(key, step, 50, 16))(keys)), 0, jnp.arange(3, 5)
     )

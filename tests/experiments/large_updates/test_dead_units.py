@@ -70,7 +70,7 @@ def test_nan_makes_the_dead_fraction_nan():
     assert fraction(given)["all"] == np.float32(3 / 16)
 
 
-def test_lanes_are_counted_separately():
+def test_runs_are_counted_separately():
     stacked = jax.tree.map(lambda *xs: np.stack(xs), layers(0), layers(3))
     stacked["dense"][1] *= -1
     dead = jax.vmap(fraction)(stacked)

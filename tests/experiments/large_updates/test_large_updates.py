@@ -18,32 +18,32 @@ RANK = {"standard": 2.0, "random": 2.0}  # stable rank at the largest scale, whe
 LOST = {"standard": 4.0, "random": 2.0, "leaky": 1.0}
 
 
-def arm_of(lane):
+def arm_of(run):
     return next(
         name
         for name, arm in ARMS.items()
         if (arm.random, arm.frozen, arm.leaky, arm.few)
-        == (lane.random, lane.frozen, lane.negative_slope > 0, lane.first_images > 0)
+        == (run.random, run.frozen, run.negative_slope > 0, run.first_images > 0)
     )
 
 
 def table_of(config, lost=()):
-    _, cell, lanes, _ = large_updates.config.trained(config)
+    _, cell, runs, _ = large_updates.config.trained(config)
     points = len(steps_of_parts(config.measured_parts, cell.steps))
     rows = []
-    for lane in lanes:
-        name, large = arm_of(lane), lane.first_scale == config.largest
-        dead = DEAD.get(name, 0.0) * large * (1 + 0.01 * lane.seed)
+    for run in runs:
+        name, large = arm_of(run), run.first_scale == config.largest
+        dead = DEAD.get(name, 0.0) * large * (1 + 0.01 * run.seed)
         measured = {
             "dead": {"all": [dead] * points},
             "stable_rank": {"mean": [RANK.get(name, 5.0) if large else 5.0] * points},
         }
-        right = 0.92 - LOST.get(name, 0.0) / 100 * large * (1 + 0.01 * lane.seed)
-        curve = {"curve_steps": [44, 440], "curve_losses": [0.01 if lane.first_images else 0.5, 0.1]}
+        right = 0.92 - LOST.get(name, 0.0) / 100 * large * (1 + 0.01 * run.seed)
+        curve = {"curve_steps": [44, 440], "curve_losses": [0.01 if run.first_images else 0.5, 0.1]}
         outcome = {"status": "finished", "accuracy": right, "valid_loss": 0.3, "measures": measured} | curve
         if name in lost:
             outcome = {"status": "diverged", "accuracy": None, "valid_loss": None, "measures": measured}
-        config_of = {"cell": asdict(cell), "lane": records.configuration(lane)}
+        config_of = {"cell": asdict(cell), "lane": records.configuration(run)}
         rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
@@ -52,19 +52,19 @@ def verdicts(table, config=CONFIG):
     return {c.statement: c.verdict for c in large_updates.claims.claims(table, config, CONTEXT)}
 
 
-def test_all_arms_are_lanes_of_one_program():
-    _, cell, lanes, epochs = large_updates.config.trained(CONFIG)
-    assert len(lanes) == 21 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
-    assert {arm_of(lane) for lane in lanes} == set(ARMS)
+def test_all_arms_are_runs_of_one_program():
+    _, cell, runs, epochs = large_updates.config.trained(CONFIG)
+    assert len(runs) == 21 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
+    assert {arm_of(run) for run in runs} == set(ARMS)
     assert cell.first_phase == pytest.approx(0.1) and cell.first_phase in cell.measured_parts
     assert cell.optimizer.options["weight_decay"] == 0.01
 
 
 def test_the_paper_tier_is_the_published_set_up():
-    _, cell, lanes, epochs = large_updates.config.trained(large_updates.TIERS["paper"])
+    _, cell, runs, epochs = large_updates.config.trained(large_updates.TIERS["paper"])
     assert (cell.model.depth, cell.model.image, cell.model.channels, epochs) == (20, (32, 32, 3), 16, 205)
-    assert round(cell.first_phase * epochs) == 5 and {lane.learning_rate for lane in lanes} == {0.05}
-    assert {lane.first_scale for lane in lanes} == {1, 8, 128} and {lane.negative_slope for lane in lanes} == {0, 0.1}
+    assert round(cell.first_phase * epochs) == 5 and {run.learning_rate for run in runs} == {0.05}
+    assert {run.first_scale for run in runs} == {1, 8, 128} and {run.negative_slope for run in runs} == {0, 0.1}
     assert (cell.optimizer.options["b1"], cell.optimizer.options["b2"]) == (0.9, 0.999)
 
 

@@ -136,12 +136,12 @@ def test_running_statistics_move_by_a_tenth_towards_the_batch():
     jax.tree.map(np.testing.assert_array_equal, kept, stats)
 
 
-def test_lanes_under_vmap_equal_single_lanes():
-    lanes, images, slopes = [built(0), built(10)], [some_images(), some_images(seed=7)], jnp.array([0.0, 0.1])
-    params, stats = (jax.tree.map(lambda *xs: jnp.stack(xs), *trees) for trees in zip(*lanes, strict=True))
+def test_runs_under_vmap_equal_single_runs():
+    runs, images, slopes = [built(0), built(10)], [some_images(), some_images(seed=7)], jnp.array([0.0, 0.1])
+    params, stats = (jax.tree.map(lambda *xs: jnp.stack(xs), *trees) for trees in zip(*runs, strict=True))
     mapped = jax.jit(jax.vmap(lambda p, s, x, a: resnet(TINY).apply(p, s, x, a, True)))
     together = mapped(params, stats, jnp.stack(images), slopes)
-    for i, (p, s) in enumerate(lanes):  # these also capture, which changes nothing
+    for i, (p, s) in enumerate(runs):  # these also capture, which changes nothing
         alone = forward(p, s, images[i], slopes[i], True)[:2]
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x[i], y, atol=2e-5), together, alone)  # noqa: B023
 

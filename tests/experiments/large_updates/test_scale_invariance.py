@@ -31,17 +31,17 @@ def test_powers_of_the_scale_of_normalised_kernels(epsilon, invariant):
 
 
 def table_of(planted, seeds=CONFIG.seeds):
-    _, cell, lanes, _ = large_updates.config.calculated(CONFIG)
+    _, cell, runs, _ = large_updates.config.calculated(CONFIG)
     lists = {name: [power] * 18 + [power + 1e-3] if np.isscalar(power) else power for name, power in planted.items()}
     rows = [
         {
-            "hash": str(lane["seed"]),
-            "config": {"cell": {"arguments": dict(cell.arguments)}, "lane": lane},
+            "hash": str(run["seed"]),
+            "config": {"cell": {"arguments": dict(cell.arguments)}, "lane": run},
             "outcome": {"status": "finished", "powers": lists},
             "provenance": {},
         }
-        for lane in lanes
-        if lane["seed"] in seeds
+        for run in runs
+        if run["seed"] in seeds
     ]
     return records.table(rows)
 
@@ -64,11 +64,11 @@ def test_claims_follow_the_planted_powers():
 def test_cells_are_the_trained_network_and_the_calculation():
     trained, calculated = large_updates.config.cells(CONFIG)
     assert calculated.cell.arguments["model"] == records.configuration(trained.cell.model)
-    assert [lane["seed"] for lane in calculated.lanes] == list(CONFIG.seeds)
-    assert records.dumps(dict(calculated.cell.arguments)) and calculated.cell.flops_per_lane > 0
+    assert [run["seed"] for run in calculated.runs] == list(CONFIG.seeds)
+    assert records.dumps(dict(calculated.cell.arguments)) and calculated.cell.flops_per_run > 0
 
 
-def test_a_sweep_without_trained_lanes_can_be_reported():
+def test_a_sweep_without_trained_runs_can_be_reported():
     table = table_of(scale_invariance.POWERS)
     answers = large_updates.claims.claims(table, CONFIG, CONTEXT)
     assert [c.verdict for c in answers if c.source == scale_invariance.SOURCE] == ["supported"] * 4

@@ -1,4 +1,4 @@
-"""The training of images: the outcome of a lane, the effect of its first phase, and reproducibility."""
+"""The training of images: the outcome of a run, the effect of its first phase, and reproducibility."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ import pytest
 
 from experiments.large_updates import batches
 from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from experiments.large_updates.training import ImageCell, ImageData, ImageDataConfig, ImageLane, ImageProgram
+from experiments.large_updates.training import ImageCell, ImageData, ImageDataConfig, ImageProgram, ImageRun
 from lvp import optim, training
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig
@@ -25,7 +25,7 @@ CELL = ImageCell(
     first_phase=0.3,
     measured_parts=(0.3, 1.0),
 )
-PLAIN = ImageLane(learning_rate=0.05, first_scale=1.0, random=False, frozen=False, negative_slope=0.0, seed=0)
+PLAIN = ImageRun(learning_rate=0.05, first_scale=1.0, random=False, frozen=False, negative_slope=0.0, seed=0)
 LARGE = dataclasses.replace(PLAIN, first_scale=128.0)
 
 
@@ -50,11 +50,11 @@ def program():
     return ImageProgram(CELL)
 
 
-def states(program, lane, data):
-    """Returns the outcome of a lane, and its states on the host after every step."""
+def states(program, run, data):
+    """Returns the outcome of a run, and its states on the host after every step."""
     kept = []
     keep = lambda step, state: kept.append(jax.tree.map(np.array, state))  # noqa: E731
-    (result,) = training.run(program, [lane], data, chunk_seconds=0, on_chunk=keep)
+    (result,) = training.run(program, [run], data, chunk_seconds=0, on_chunk=keep)
     return result, kept
 
 
@@ -66,14 +66,14 @@ def states(program, lane, data):
         pytest.param(dataclasses.replace(LARGE, negative_slope=0.1, seed=3), id="large"),
     ],
 )
-def test_training_equals_a_plain_loop(lane, program, data):
+def test_training_equals_a_plain_loop(run, program, data):
     """The loop is reimplemented with one dispatch per step."""
     model = resnet(CELL.model)
-    init_key, data_key = jax.random.split(jax.random.key(lane.seed))
+    init_key, data_key = jax.random.split(jax.random.key(run.seed))
     params, stats = jax.jit(model.init)(init_key), model.init_stats()
 
     def rate(count):
-        scale = jnp.where(count < 3, lane.first_scale, 1.0)
+        scale = jnp.where(count < 3, run.first_scale, 1.0)
         return 0.05 * scale * optax.cosine_decay_schedule(1.0, 10)(count)
 
     decay = {"weight_decay": {"hidden": 0.01, "output": 0.01}}
@@ -85,7 +85,7 @@ def test_training_equals_a_plain_loop(lane, program, data):
     @jax.jit
     def step_of(params, stats, state, x, labels):
         def loss_of(params):
-            logits, after = model.apply(params, stats, x, lane.negative_slope, True)
+            logits, after = model.apply(params, stats, x, run.negative_slope, True)
             return -jax.nn.log_softmax(logits)[np.arange(8), labels].mean(), after
 
         (loss, after), gradient = jax.value_and_grad(loss_of, has_aux=True)(params)
@@ -101,13 +101,13 @@ def test_training_equals_a_plain_loop(lane, program, data):
 
         params, stats, state, loss = step_of(params, stats, state, x, data.train_labels[np.asarray(chosen)])
         losses.append(float(loss))
-    (result,) = training.run(program, [lane], data)
+    (result,) = training.run(program, [run], data)
     np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-3)
     logits, _ = jax.jit(model.apply, static_argnums=4)(
         params,
         stats,
         batches.normalise(jnp.asarray(data.test_images[0]), data.mean, data.std),
-        lane.negative_slope,
+        run.negative_slope,
         False,
     )
     assert result.accuracy == pytest.approx(float(np.mean(np.argmax(logits, 1) == data.test_labels[0])), abs=0.06)

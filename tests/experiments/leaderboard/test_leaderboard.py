@@ -13,18 +13,18 @@ import pytest
 import experiments
 from experiments import leaderboard
 from experiments.common import user_experiments
-from experiments.common.transferred_entries import ENTRIES, Entry, cell_of, lane_of
+from experiments.common.transferred_entries import ENTRIES, Entry, cell_of, run_of
 from experiments.leaderboard import analysis
 from experiments.leaderboard.config import BASE, RECOMMENDED, Reference
 from lvp import optim
 from lvp.parametrization import table as rule_table
 from lvp.parametrization.scaling import scale
 from lvp.roles import ROLES
-from lvp.training import Lane, records
+from lvp.training import Run, records
 from sweeps.__main__ import main
 
 # Four entries and half of the constants: enough for the claims, and fast to plant. The planted references are best at
-# LVP's ratio times 4, because some lanes of LVP are references with LVP's ratio.
+# LVP's ratio times 4, because some runs of LVP are references with LVP's ratio.
 CONFIG = replace(
     leaderboard.TIERS["laptop"], entries=(RECOMMENDED, "SP", "CompleteP", "μP"), constants=(0.05, 0.1, 0.2, 0.4)
 )
@@ -33,8 +33,8 @@ PLANTED = {name: ENTRIES[name] for name in CONFIG.entries}
 CONTEXT = {"experiment": "leaderboard", "tier": "laptop", "corpus": "none", "commit": "none"}
 
 
-def table_of(config, lanes_by_label, gaps, entries=PLANTED):
-    """Returns the table of planted lanes: parabolas over the tuned numbers, and a gap at held-out sizes.
+def table_of(config, runs_by_label, gaps, entries=PLANTED):
+    """Returns the table of planted runs: parabolas over the tuned numbers, and a gap at held-out sizes.
 
     Args:
       gaps: entry → gap to the reference at every held-out size; infinite for an entry that diverges there.
@@ -43,31 +43,31 @@ def table_of(config, lanes_by_label, gaps, entries=PLANTED):
     for (size_name, size), seed in product(config.sizes.items(), config.seeds):
         for reference in leaderboard.config.references(config):
             planted = 2 + 0.1 * np.log(reference.constant / 0.2) ** 2 + 0.1 * np.log(reference.ratio / 4) ** 2
-            losses[label_of[size_name, reference.entry], repr(reference.lane(size, seed))] = planted
+            losses[label_of[size_name, reference.entry], repr(reference.run(size, seed))] = planted
     for (size_name, size), seed, name in product(config.sizes.items(), config.seeds, entries):
         noise = np.random.default_rng([seed, len(losses)])
         for constant in config.constants if size_name == BASE else (0.2,):
-            planned = lane_of(config, entries[name], size, constant, seed)
+            planned = run_of(config, entries[name], size, constant, seed)
             gap = 0.0 if size_name == BASE else gaps[name] + 0.001 * noise.normal()
             losses[label_of[size_name, name], repr(planned)] = 2 * (1 + gap) + 0.1 * np.log(constant / 0.2) ** 2
     rows = []
     cells = {c.label: c.cell for c in leaderboard.config.cells(config, entries)}
-    for label, lanes in lanes_by_label.items():
-        for lane in lanes:
-            loss = losses[label, repr(lane)] * (1 + 0.001 * lane.seed)
+    for label, runs in runs_by_label.items():
+        for run in runs:
+            loss = losses[label, repr(run)] * (1 + 0.001 * run.seed)
             diverged = {"status": "diverged", "valid_bits_per_byte": None}
             outcome = {"status": "finished", "valid_bits_per_byte": loss} if np.isfinite(loss) else diverged
-            config_of = {"cell": asdict(cells[label]), "lane": asdict(lane)}
+            config_of = {"cell": asdict(cells[label]), "lane": asdict(run)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
 def whole(config, gaps, entries=PLANTED):
-    """Returns the table of the lanes that tune and of their follow-up lanes."""
-    first = {c.label: list(c.lanes) for c in leaderboard.config.cells(config, entries)}
+    """Returns the table of the runs that tune and of their follow-up runs."""
+    first = {c.label: list(c.runs) for c in leaderboard.config.cells(config, entries)}
     more = analysis.follow_up(table_of(config, first, gaps, entries), config, entries=entries)
-    lanes = {label: own + [x for x in more[label] if x not in own] for label, own in first.items()}
-    return table_of(config, lanes, gaps, entries)
+    runs = {label: own + [x for x in more[label] if x not in own] for label, own in first.items()}
+    return table_of(config, runs, gaps, entries)
 
 
 def verdicts(table, config=CONFIG, entries=PLANTED):
@@ -83,20 +83,20 @@ def test_each_held_out_size_moves_one_axis_at_least_eightfold():
 
 
 @pytest.mark.parametrize("tier", leaderboard.TIERS)
-def test_every_lane_can_be_trained_in_its_cell(tier):
+def test_every_run_can_be_trained_in_its_cell(tier):
     config = leaderboard.TIERS[tier]
     cells = leaderboard.EXPERIMENT.cells(config)
     assert len({c.label for c in cells}) == len(cells) and len(ENTRIES) >= 8
     for c in cells:
-        assert len({repr(lane) for lane in c.lanes}) == len(c.lanes)
-        for lane in c.lanes:
-            c.cell.check(lane)
+        assert len({repr(run) for run in c.runs}) == len(c.runs)
+        for run in c.runs:
+            c.cell.check(run)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 @pytest.mark.parametrize("size", SIZES)
-def test_a_lane_has_the_settings_of_transfer(name, size):
-    """The rates, stds, β, ε and multipliers of a lane and its cell are those of `optim.transfer` in a user's script."""
+def test_a_run_has_the_settings_of_transfer(name, size):
+    """The rates, stds, β, ε and multipliers of a run and its cell are those of `optim.transfer` in a user's script."""
     entry, target = ENTRIES[name], SIZES[size]
     constants = {"b1": CONFIG.b1, "b2": CONFIG.b2, "eps": CONFIG.eps}
     factory = functools.partial(optax.adam)
@@ -105,7 +105,7 @@ def test_a_lane_has_the_settings_of_transfer(name, size):
         factory["hidden"], constants = optax.contrib.muon, {}
     scaling = scale(SIZES[BASE], target, entry.rule, axes=entry.axes, token_rows=entry.token_rows)
     tx = optim.transfer(factory, scaling, 0.4 / CONFIG.width, **constants)
-    planned = lane_of(CONFIG, entry, target, 0.4, 0)
+    planned = run_of(CONFIG, entry, target, 0.4, 0)
     cell = cell_of(CONFIG, entry, target)
     rates = {role: float(tx.settings[role]["learning_rate"]) for role in ROLES}
     assert planned.learning_rates == pytest.approx(rates, rel=1e-9)
@@ -121,13 +121,13 @@ def test_a_lane_has_the_settings_of_transfer(name, size):
     assert eps == pytest.approx({role: CONFIG.eps * tx.scaling[role].epsilon for role in ROLES})
 
 
-def test_entries_with_the_same_rule_are_tuned_by_the_same_lanes():
+def test_entries_with_the_same_rule_are_tuned_by_the_same_runs():
     config = leaderboard.TIERS["laptop"]
-    lanes = {c.label: c.lanes for c in leaderboard.EXPERIMENT.cells(config)}
+    runs = {c.label: c.runs for c in leaderboard.EXPERIMENT.cells(config)}
     rules = {entry.rule for entry in ENTRIES.values()}
     tuning = len(rules) * len(config.constants) + len(config.reference_constants) * len(config.reference_ratios)
     shared = len(set(config.reference_constants) & set(config.constants))  # LVP's ratio is a reference too
-    at_base = sum(len(of_cell) for label, of_cell in lanes.items() if label.startswith(BASE))
+    at_base = sum(len(of_cell) for label, of_cell in runs.items() if label.startswith(BASE))
     assert at_base == config.selecting * (tuning - shared)
 
 
@@ -226,8 +226,8 @@ def test_a_diverged_reference_has_no_gap():
 
 @pytest.mark.slow
 def test_unfinished_sweeps_have_a_summary_and_a_figure():
-    lanes = {c.label: list(c.lanes) for c in leaderboard.config.cells(CONFIG, PLANTED)}
-    for few in ({label: own[:1] * (own[:1] != []) for label, own in lanes.items()}, lanes):
+    runs = {c.label: list(c.runs) for c in leaderboard.config.cells(CONFIG, PLANTED)}
+    for few in ({label: own[:1] * (own[:1] != []) for label, own in runs.items()}, runs):
         table = table_of(CONFIG, few, dict.fromkeys(PLANTED, 0.01))
         assert analysis.summary(table, CONFIG, entries=PLANTED)
         assert leaderboard.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2), entries=PLANTED)
@@ -242,7 +242,7 @@ def rule(width, vocab):
 
 
 def test_a_users_rule_takes_part(tmp_path):
-    """The rule of this file is LVP's, so that its lanes are those of the recommended entry."""
+    """The rule of this file is LVP's, so that its runs are those of the recommended entry."""
     file = tmp_path / "mine.py"
     file.write_text(RULE)
     experiment = experiments.load("mine", user_experiments.source(file))
@@ -251,10 +251,10 @@ def test_a_users_rule_takes_part(tmp_path):
     assert config.entries == (*leaderboard.TIERS["smoke"].entries, "mine")
     mine, ours = experiment.cells.keywords["entries"]["mine"], ENTRIES[RECOMMENDED]
     for size in SIZES.values():
-        lanes = [lane_of(CONFIG, entry, size, 0.2, 0) for entry in (mine, ours)]
-        assert lanes[0].learning_rates == pytest.approx(lanes[1].learning_rates)
-        assert lanes[0].init_std == pytest.approx(lanes[1].init_std)
-    assert sum(len(c.lanes) for c in experiment.cells(config)) > 0
+        runs = [run_of(CONFIG, entry, size, 0.2, 0) for entry in (mine, ours)]
+        assert runs[0].learning_rates == pytest.approx(runs[1].learning_rates)
+        assert runs[0].init_std == pytest.approx(runs[1].init_std)
+    assert sum(len(c.runs) for c in experiment.cells(config)) > 0
 
 
 @pytest.mark.slow
@@ -315,6 +315,6 @@ def test_an_unusable_rule_is_refused_with_one_line(stem, content, message, tmp_p
 def test_a_reference_with_lvps_ratio_is_lvp():
     """At the ratio 1 a reference has LVP's rates and stds at every size."""
     for size in SIZES.values():
-        lane = Reference(RECOMMENDED, 0.2, 1.0).lane(size, 0)
-        lvp = Lane.under(rule_table("lvp", width=size.width, vocab=size.vocab), 0.2 / size.width, 0)
-        assert lane.learning_rates == pytest.approx(lvp.learning_rates) and lane.init_std == lvp.init_std
+        run = Reference(RECOMMENDED, 0.2, 1.0).run(size, 0)
+        lvp = Run.under(rule_table("lvp", width=size.width, vocab=size.vocab), 0.2 / size.width, 0)
+        assert run.learning_rates == pytest.approx(lvp.learning_rates) and run.init_std == lvp.init_std

@@ -116,8 +116,8 @@ def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
                     )
                     loss = 3 + 0.1 * np.log(np.array(config.rates) / best) ** 2
                     outcome[f"loss_step{t}"] = (loss + noise * rng.standard_normal(loss.shape)).tolist()
-                lane = {"rows": rows_name, "seed": seed}
-                configured = {"cell": {"arguments": dict(cell.cell.arguments)}, "lane": lane}
+                run = {"rows": rows_name, "seed": seed}
+                configured = {"cell": {"arguments": dict(cell.cell.arguments)}, "lane": run}
                 rows.append({"hash": "", "config": configured, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 

@@ -15,7 +15,7 @@ CONTEXT = {"experiment": "mean_embedding", "tier": "laptop", "corpus": "none", "
 DRIFT = {"SGD": 1e-8, "momentum SGD": 2e-8, "SignSGD": 0.4, "LionA": 0.3, "Adam": 0.5, "Coupled Adam": 1e-8}
 
 
-def outcome(cell, lane, drift, best, r_squared, scale, seed):
+def outcome(cell, run, drift, best, r_squared, scale, seed):
     """Returns an outcome with planted values for all measures that the claims read."""
     points, jitter = len(cell.measured_steps), 1 + 0.01 * seed
     path = "tied_embedding/embedding" if cell.model.tied else "head/kernel"
@@ -26,13 +26,13 @@ def outcome(cell, lane, drift, best, r_squared, scale, seed):
     matrix |= {"against_hidden": 0.8, "first_moment_sum": 1e-7} | ({} if cell.optimizer.kind != "adam" else moments)
     vocabulary = {}
     for name in {path, "embedding/embedding"} if not cell.model.tied else {path}:
-        scaled = lane.learning_rates["embedding"] > lane.learning_rates["hidden"] or (
-            lane.learning_rates["output"] > lane.learning_rates["hidden"]
+        scaled = run.learning_rates["embedding"] > run.learning_rates["hidden"] or (
+            run.learning_rates["output"] > run.learning_rates["hidden"]
         )
         vocabulary[name] = {k: [v * jitter] * points for k, v in matrix.items()}
         vocabulary[name]["mean_drift"] = [drift * jitter * (2 if scaled else 1)] * points
         vocabulary[name]["by_frequency"] = {k: [v] * points for k, v in bins.items()}
-    loss = 2 + (np.log(lane.learning_rates["hidden"] / best)) ** 2 + 0.001 * seed
+    loss = 2 + (np.log(run.learning_rates["hidden"] / best)) ** 2 + 0.001 * seed
     return {
         "status": "finished",
         "valid_loss": loss,
@@ -43,22 +43,22 @@ def outcome(cell, lane, drift, best, r_squared, scale, seed):
 
 def table_of(config, cells, r_squared=0.85, scale=1 / 512):
     rows = []
-    for label, cell, lanes, _ in cells:
+    for label, cell, runs, _ in cells:
         name, head = label.rsplit(", ", 1)
         rates = getattr(config, mean_embedding.config.OPTIMIZERS[name].rates_field)
-        for lane in lanes:
+        for run in runs:
             planted = DRIFT[name] if head == "untied" or "Coupled" not in name else 0.01
-            made = outcome(cell, lane, planted, rates[1], r_squared, scale, lane.seed)
-            config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+            made = outcome(cell, run, planted, rates[1], r_squared, scale, run.seed)
+            config_of = {"cell": asdict(cell), "lane": asdict(run)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
     return records.table(rows)
 
 
 def whole(config, **planted):
-    """Returns the table of the tuning lanes and their follow-up lanes."""
+    """Returns the table of the tuning runs and their follow-up runs."""
     cells = mean_embedding.config.cells(config)
     more = mean_embedding.analysis.follow_up(table_of(config, cells, **planted), config)
-    return table_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells], **planted)
+    return table_of(config, [c._replace(runs=[*c.runs, *more[c.label]]) for c in cells], **planted)
 
 
 def verdicts(table, config):
@@ -72,11 +72,11 @@ def test_every_optimizer_is_tuned_on_one_seed_and_followed_up_on_the_others():
     assert set(table["lane.seed"]) == {0} and len(table) == 2 * (6 * 6 + 2 * 5)
     more = mean_embedding.analysis.follow_up(table, CONFIG)
     assert sum(map(len, more.values())) == 2 * 8 * 3
-    for label, lanes in more.items():
+    for label, runs in more.items():
         rates = getattr(CONFIG, mean_embedding.config.OPTIMIZERS[label.rsplit(", ", 1)[0]].rates_field)
-        assert {lane.learning_rates["hidden"] for lane in lanes} == {rates[1]}
-        assert {lane.seed for lane in lanes} == {1, 2, 3}
-    scaled = [lane for lane in more["Adam, untied"] if lane.learning_rates["embedding"] > lane.learning_rates["hidden"]]
+        assert {run.learning_rates["hidden"] for run in runs} == {rates[1]}
+        assert {run.seed for run in runs} == {1, 2, 3}
+    scaled = [run for run in more["Adam, untied"] if run.learning_rates["embedding"] > run.learning_rates["hidden"]]
     assert all(x.learning_rates["embedding"] == 8 * x.learning_rates["hidden"] for x in scaled) and len(scaled) == 3
     # A tied matrix trains at the rate of the role output.
     assert any(x.learning_rates["output"] == 8 * x.learning_rates["hidden"] for x in more["Adam, tied"])
@@ -161,12 +161,12 @@ def test_a_better_fit_does_not_contradict_the_claim():
     assert {v for s, v in claim_verdicts.items() if "linear in token frequency" in s} == {"supported"}
 
 
-def test_lanes_without_momentum_are_not_read_as_lanes_with_momentum():
-    """Both grids of rates contain 0.125. Without a lane with momentum the table has no column for it."""
+def test_runs_without_momentum_are_not_read_as_runs_with_momentum():
+    """Both grids of rates contain 0.125. Without a run with momentum the table has no column for it."""
     config = replace(CONFIG, arms=("SGD", "Adam"), heads=("untied",))
     table = whole(config)
     assert set(CONFIG.sgd_rates) & set(CONFIG.momentum_rates)
-    assert not len(mean_embedding.analysis.tuned_lanes(table, CONFIG, "momentum SGD", "untied"))
+    assert not len(mean_embedding.analysis.tuned_runs(table, CONFIG, "momentum SGD", "untied"))
     assert not any("momentum" in statement for statement in verdicts(table, config))
 
 
@@ -204,7 +204,7 @@ def test_a_diverged_arm_is_reported_and_left_out_of_the_figure():
     assert set(DRIFT) <= drawn(table, CONFIG)
     lost = table["cell.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
-    assert "no finished lane" in mean_embedding.analysis.summary(table, CONFIG)
+    assert "no finished run" in mean_embedding.analysis.summary(table, CONFIG)
     assert drawn(table, CONFIG) & set(DRIFT) == set(DRIFT) - {"LionA"}
     assert not any(f.get("LionA, tied") for f in [mean_embedding.analysis.follow_up(table, CONFIG)])
 

@@ -10,34 +10,34 @@ from experiments import muon
 from experiments.muon.config import NANOCHAT, Arm
 from lvp.errors import InputError
 from lvp.parametrization import table
-from lvp.training import Lane, records
+from lvp.training import Run, records
 
 CONFIG = muon.TIERS["laptop"]
 CONTEXT = {"experiment": "muon", "tier": "laptop", "corpus": "none", "commit": "none"}
 
 
-def table_of(config, lanes_by_label, loss):
-    """Returns the table of planted lanes. `loss`: (arm, tuned value) → validation loss without noise."""
+def table_of(config, runs_by_label, loss):
+    """Returns the table of planted runs. `loss`: (arm, tuned value) → validation loss without noise."""
     rows = []
     for arm in muon.config.arms(config):
         cell = muon.config.cell_of(config, arm)
         for value in muon.config.tuned_values(config, arm):
             for seed in config.seeds:
-                lane = muon.config.lane(config, arm, value, seed)
-                if lane not in lanes_by_label[muon.config.cell_label(arm)]:
+                run = muon.config.run(config, arm, value, seed)
+                if run not in runs_by_label[muon.config.cell_label(arm)]:
                     continue
                 noise = 0.003 * np.random.default_rng([seed, len(rows)]).normal() + 0.01 * seed
                 outcome = {"status": "finished", "valid_bits_per_byte": loss(arm, value) + noise}
-                config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+                config_of = {"cell": asdict(cell), "lane": asdict(run)}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
 def whole(config, loss):
-    """Returns the table of the selecting seeds' lanes and of their follow-up lanes."""
-    first = {c.label: list(c.lanes) for c in muon.config.cells(config)}
+    """Returns the table of the selecting seeds' runs and of their follow-up runs."""
+    first = {c.label: list(c.runs) for c in muon.config.cells(config)}
     more = muon.analysis.follow_up(table_of(config, first, loss), config)
-    return table_of(config, {label: lanes + more[label] for label, lanes in first.items()}, loss)
+    return table_of(config, {label: runs + more[label] for label, runs in first.items()}, loss)
 
 
 def planted(gain_under_adam, gain_under_muon, *, best_power=0.5, nanochat=0.1):
@@ -53,38 +53,38 @@ def planted(gain_under_adam, gain_under_muon, *, best_power=0.5, nanochat=0.1):
     return loss
 
 
-def verdicts(lanes, config=CONFIG):
-    return [c.verdict for c in muon.claims.claims(lanes, config, CONTEXT)]
+def verdicts(runs, config=CONFIG):
+    return [c.verdict for c in muon.claims.claims(runs, config, CONTEXT)]
 
 
-def test_every_arm_is_tuned_with_the_same_number_of_lanes():
-    cells = {c.label: c.lanes for c in muon.config.cells(CONFIG)}
-    assert {label: len(lanes) for label, lanes in cells.items()} == {
+def test_every_arm_is_tuned_with_the_same_number_of_runs():
+    cells = {c.label: c.runs for c in muon.config.cells(CONFIG)}
+    assert {label: len(runs) for label, runs in cells.items()} == {
         "Adam": 50,
         "Muon": 50,
         "Muon, nanochat's constants": 10,
     }
     more = muon.analysis.follow_up(table_of(CONFIG, cells, planted(0.2, 0.1)), CONFIG)
-    assert {label: len(lanes) for label, lanes in more.items()} == {
+    assert {label: len(runs) for label, runs in more.items()} == {
         "Adam": 15,
         "Muon": 15,
         "Muon, nanochat's constants": 3,
     }
-    assert {lane.seed for lanes in more.values() for lane in lanes} == set(CONFIG.judging_seeds) == {2, 3, 4}
-    hidden = {lane.learning_rates["hidden"] for lane in more["Adam"]}
+    assert {run.seed for runs in more.values() for run in runs} == set(CONFIG.judging_seeds) == {2, 3, 4}
+    hidden = {run.learning_rates["hidden"] for run in more["Adam"]}
     assert hidden == {0.2 / CONFIG.width}
 
 
 @pytest.mark.parametrize("power", CONFIG.powers)
-def test_the_ratio_of_a_lane_is_the_power_of_the_width(power):
-    rates = muon.config.lane(CONFIG, Arm("Muon", power), 0.4, 0).learning_rates
+def test_the_ratio_of_a_run_is_the_power_of_the_width(power):
+    rates = muon.config.run(CONFIG, Arm("Muon", power), 0.4, 0).learning_rates
     assert rates["embedding"] / rates["hidden"] == pytest.approx(CONFIG.width**power, rel=1e-12)
     assert rates["output"] == rates["hidden"] == pytest.approx(0.4 / CONFIG.width, rel=1e-12)
 
 
 def test_the_arm_of_lvp_is_lvp():
-    lvp = Lane.under(table("lvp", width=CONFIG.width, vocab=CONFIG.vocab), 0.4 / CONFIG.width, 3)
-    ours = muon.config.lane(CONFIG, Arm("Adam", 0.5), 0.4, 3)
+    lvp = Run.under(table("lvp", width=CONFIG.width, vocab=CONFIG.vocab), 0.4 / CONFIG.width, 3)
+    ours = muon.config.run(CONFIG, Arm("Adam", 0.5), 0.4, 3)
     assert ours.learning_rates == pytest.approx(lvp.learning_rates, rel=1e-12) and ours.init_std == lvp.init_std
 
 
@@ -112,14 +112,14 @@ def test_without_effects_nothing_is_supported_but_nearness():
 
 
 def test_a_tuned_value_at_the_edge_of_its_grid_is_marked():
-    lanes = whole(CONFIG, lambda arm, value: 2.0 + 0.05 * np.log(value / 0.05) ** 2)
-    lines = muon.analysis.summary(lanes, CONFIG).splitlines()
+    runs = whole(CONFIG, lambda arm, value: 2.0 + 0.05 * np.log(value / 0.05) ** 2)
+    lines = muon.analysis.summary(runs, CONFIG).splitlines()
     assert all("0.05*" in line for line in lines[1:11]) and "0.25*" in lines[11]
 
 
-def test_one_finished_lane_has_a_summary_and_a_figure_and_no_verdict():
-    lanes = {c.label: c.lanes[:1] * (c.label == "Adam") for c in muon.config.cells(CONFIG)}
-    one = table_of(CONFIG, lanes, planted(0.1, 0.1))
+def test_one_finished_run_has_a_summary_and_a_figure_and_no_verdict():
+    runs = {c.label: c.runs[:1] * (c.label == "Adam") for c in muon.config.cells(CONFIG)}
+    one = table_of(CONFIG, runs, planted(0.1, 0.1))
     assert len(one) == 1 and muon.analysis.summary(one, CONFIG).count("–") >= len(muon.config.arms(CONFIG))
     assert muon.figure.figure(one, CONFIG, tier="laptop", corpus="none", partial=(1, 143))
     assert set(verdicts(one)) == {"unresolved"}

@@ -31,17 +31,17 @@ BY_WORD = f"{BETTER}, by word"
 BY_WORD_THROUGHOUT = f"{BETTER}, by word, at every scored step"
 
 
-def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, lanes=None, curvature=0.01, shrinks=0.05):
+def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, runs=None, curvature=0.01, shrinks=0.05):
     """Returns a table of losses that grow with the distance of ln ratio from ln `best` (√d) and of the rate from
     `best_rate` (at ratio 1 from `own_rate`), and of a word-level loss that `words` shifts in favour of ratio 1.
 
     At the start, ratios above √d have losses that are lower by `shrinks`.
     """
     best, rows = best or config.root, []
-    for lane in lanes or [lane for planned in cells(config) for lane in planned.lanes]:
-        rate = lane.learning_rates["hidden"]
-        ratio = lane.learning_rates["embedding"] / rate
-        loss = 4 + curvature * math.log(ratio / best) ** 2 + 0.001 * lane.seed
+    for run in runs or [run for planned in cells(config) for run in planned.runs]:
+        rate = run.learning_rates["hidden"]
+        ratio = run.learning_rates["embedding"] / rate
+        loss = 4 + curvature * math.log(ratio / best) ** 2 + 0.001 * run.seed
         of_ratio = own_rate if own_rate and ratio < 1.01 else best_rate
         loss += math.log(rate / (of_ratio or rate)) ** 2
         curve = loss + np.linspace(5, 0, len(config.measured_steps))
@@ -57,20 +57,20 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, la
                     for step, x in zip(config.measured_steps, curve, strict=True)
                 ],
                 "measures.validation.loss": list(curve),
-                "lane.seed": lane.seed,
+                "lane.seed": run.seed,
                 "lane.learning_rates.hidden": rate,
-                "lane.learning_rates.embedding": lane.learning_rates["embedding"],
+                "lane.learning_rates.embedding": run.learning_rates["embedding"],
             }
         )
     return pd.DataFrame(rows)
 
 
 def tuned_table(best_rate, **planted):
-    """Returns the table of the lanes that select the rate and of the follow-up lanes."""
-    first = cells(TUNED)[0].lanes
-    more = pretrain_1b.analysis.follow_up(table(TUNED, best_rate=best_rate, lanes=first, **planted), TUNED)
-    lanes = [*first, *(lane for lanes in more.values() for lane in lanes)]
-    return table(TUNED, best_rate=best_rate, lanes=lanes, **planted)
+    """Returns the table of the runs that select the rate and of the follow-up runs."""
+    first = cells(TUNED)[0].runs
+    more = pretrain_1b.analysis.follow_up(table(TUNED, best_rate=best_rate, runs=first, **planted), TUNED)
+    runs = [*first, *(run for runs in more.values() for run in runs)]
+    return table(TUNED, best_rate=best_rate, runs=runs, **planted)
 
 
 def verdicts(table, config=CONFIG):
@@ -80,27 +80,27 @@ def verdicts(table, config=CONFIG):
 def test_the_paper_tier_trains_table_3():
     cell = cell_of(Config())
     assert cell.model == hayou_liu_1b()
-    assert cell.tokens_per_lane == pytest.approx(65e9, rel=0.01)
+    assert cell.tokens_per_run == pytest.approx(65e9, rel=0.01)
     assert cell.data.order == "rows" and cell.data.scored == "wikitext2"
 
 
-def ratios_of(lanes) -> list[float]:
+def ratios_of(runs) -> list[float]:
     """The ratios of the embedding's rate to the other rates, in increasing order."""
-    return sorted({round(lane.learning_rates["embedding"] / lane.learning_rates["hidden"], 2) for lane in lanes})
+    return sorted({round(run.learning_rates["embedding"] / run.learning_rates["hidden"], 2) for run in runs})
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_the_cells_of_a_tier_differ_in_scored_steps_only_and_can_train_their_lanes(tier):
+def test_the_cells_of_a_tier_differ_in_scored_steps_only_and_can_train_their_runs(tier):
     config = TIERS[tier]
     plain, scored = cells(config)
     for planned in (plain, scored):
-        for lane in planned.lanes:
-            planned.cell.check(lane)
-            assert lane.learning_rates["hidden"] in (config.rates or (config.rate,))
-            assert len({lane.learning_rates[role] for role in ("hidden", "output", "vector")}) == 1
+        for run in planned.runs:
+            planned.cell.check(run)
+            assert run.learning_rates["hidden"] in (config.rates or (config.rate,))
+            assert len({run.learning_rates[role] for role in ("hidden", "output", "vector")}) == 1
     assert dataclasses.replace(scored.cell, scored_steps=()) == plain.cell
-    assert ratios_of(scored.lanes) == pytest.approx([1.0, config.root], rel=1e-2)
-    assert ratios_of([*plain.lanes, *scored.lanes]) == pytest.approx(list(config.ratios), rel=1e-2)
+    assert ratios_of(scored.runs) == pytest.approx([1.0, config.root], rel=1e-2)
+    assert ratios_of([*plain.runs, *scored.runs]) == pytest.approx(list(config.ratios), rel=1e-2)
     assert config.measured_steps[-1] == config.steps - 1
 
 
@@ -108,7 +108,7 @@ def test_the_laptop_tier_has_the_specified_sizes():
     model, cell = cell_of(CONFIG).model, cell_of(CONFIG)
     assert (model.layers, model.width, model.head_dim, model.num_heads // model.num_kv_heads) == (4, 128, 32, 4)
     assert (model.window, model.context, model.vocab) == (128, 256, 4096)
-    assert cell.tokens_per_lane == pytest.approx(1e6, rel=0.03)
+    assert cell.tokens_per_run == pytest.approx(1e6, rel=0.03)
     assert len(CONFIG.ratios) == 7 and len(CONFIG.seeds) == 3
     assert CONFIG.ratios[0] == 1 and CONFIG.ratios[-1] == pytest.approx(4 * 128**0.5, rel=1e-3)
 
@@ -125,16 +125,16 @@ def test_claims_follow_the_planted_values():
 
 
 def test_the_rate_is_selected_at_root_d_on_seeds_that_judge_nothing():
-    first = cells(TUNED)[0].lanes
-    assert {lane.seed for lane in first} == set(TUNED.selecting_seeds)
+    first = cells(TUNED)[0].runs
+    assert {run.seed for run in first} == set(TUNED.selecting_seeds)
     for best in (0.003, 0.006):
-        losses = table(TUNED, best_rate=best, lanes=first)
+        losses = table(TUNED, best_rate=best, runs=first)
         assert pretrain_1b.analysis.tuned_rate(losses, TUNED) == best
         more = pretrain_1b.analysis.follow_up(losses, TUNED)
         assert ratios_of(more["d 128, words scored"]) == pytest.approx([1.0, TUNED.root], rel=1e-2)
-        lanes = [*more["d 128"], *more["d 128, words scored"]]
-        assert {(lane.learning_rates["hidden"], lane.seed) for lane in lanes} == {(best, s) for s in TUNED.seeds}
-        assert len(lanes) == len(TUNED.ratios) * len(TUNED.seeds)
+        runs = [*more["d 128"], *more["d 128, words scored"]]
+        assert {(run.learning_rates["hidden"], run.seed) for run in runs} == {(best, s) for s in TUNED.seeds}
+        assert len(runs) == len(TUNED.ratios) * len(TUNED.seeds)
     assert pretrain_1b.analysis.follow_up(table(), CONFIG) == {}
 
 
@@ -209,7 +209,7 @@ def test_words_are_scored_at_equal_distances_and_only_if_asked():
     assert [step + 1 for step in steps] == [200, 400, 600, 800]
     at_end = dataclasses.replace(CONFIG, scored_points=0)
     (planned,) = cells(at_end)
-    assert planned.cell.scored_steps == () and ratios_of(planned.lanes) == pytest.approx(CONFIG.ratios, rel=1e-2)
+    assert planned.cell.scored_steps == () and ratios_of(planned.runs) == pytest.approx(CONFIG.ratios, rel=1e-2)
     (claim,) = (
         c
         for c in pretrain_1b.claims.claims(table(at_end), at_end, CONTEXT)

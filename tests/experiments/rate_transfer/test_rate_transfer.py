@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import rate_transfer
-from experiments.common.transferred_entries import ENTRIES, lane_of
+from experiments.common.transferred_entries import ENTRIES, run_of
 from experiments.rate_transfer import analysis, claims
 from lvp.errors import InputError
 from lvp.training import records
@@ -25,11 +25,11 @@ SP_IS_WORST = {
 }
 
 
-def table_of(planted, lanes_by_label, config=CONFIG, noise=2e-4, diverged=()):
-    """Returns the table of planted lanes.
+def table_of(planted, runs_by_label, config=CONFIG, noise=2e-4, diverged=()):
+    """Returns the table of planted runs.
 
     Args:
-      planted: as `SP_IS_WORST`. diverged: constants of lanes that diverge.
+      planted: as `SP_IS_WORST`. diverged: constants of runs that diverge.
     """
     losses = {}
     grid = product(config.entries, config.sizes.items(), config.constants, config.seeds)
@@ -39,26 +39,26 @@ def table_of(planted, lanes_by_label, config=CONFIG, noise=2e-4, diverged=()):
         distance = np.log(constant / (BEST * growth**power))
         loss = floor + CURVATURE * growth**steepening * distance**2
         loss += noise * np.random.default_rng([len(losses), seed]).normal()
-        lane = lane_of(config, ENTRIES[name], size, constant, seed)
-        losses[size_name, repr(lane)] = np.inf if constant in diverged else loss
+        run = run_of(config, ENTRIES[name], size, constant, seed)
+        losses[size_name, repr(run)] = np.inf if constant in diverged else loss
     cells = {c.label: c.cell for c in rate_transfer.EXPERIMENT.cells(config)}
     rows = []
-    for label, lane in ((label, lane) for label, lanes in lanes_by_label.items() for lane in lanes):
+    for label, run in ((label, run) for label, runs in runs_by_label.items() for run in runs):
         size_name = next(name for name, size in config.sizes.items() if size.width == cells[label].model.width)
-        loss = losses[size_name, repr(lane)]
+        loss = losses[size_name, repr(run)]
         finished = {"status": "finished", "valid_bits_per_byte": loss}
         outcome = finished if np.isfinite(loss) else {"status": "diverged", "valid_bits_per_byte": None}
-        described = {"cell": asdict(cells[label]), "lane": asdict(lane)}
+        described = {"cell": asdict(cells[label]), "lane": asdict(run)}
         rows.append({"hash": str(len(rows)), "config": described, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
 def whole(planted, config=CONFIG, **options):
-    """Returns the table of the lanes that tune and of the lanes that judge."""
-    first = {c.label: list(c.lanes) for c in rate_transfer.EXPERIMENT.cells(config)}
+    """Returns the table of the runs that tune and of the runs that judge."""
+    first = {c.label: list(c.runs) for c in rate_transfer.EXPERIMENT.cells(config)}
     more = analysis.follow_up(table_of(planted, first, config, **options), config)
-    lanes = {label: own + [x for x in more[label] if x not in own] for label, own in first.items()}
-    return table_of(planted, lanes, config, **options)
+    runs = {label: own + [x for x in more[label] if x not in own] for label, own in first.items()}
+    return table_of(planted, runs, config, **options)
 
 
 def verdicts(planted):
@@ -160,8 +160,8 @@ def test_too_few_seeds_cannot_judge():
 
 @pytest.mark.parametrize("diverged", [(), CONFIG.constants[-3:], CONFIG.constants])
 def test_unfinished_and_diverged_sweeps_have_a_summary_and_a_figure(diverged):
-    lanes = {c.label: list(c.lanes) for c in rate_transfer.EXPERIMENT.cells(CONFIG)}
-    for few in ({label: own[:1] for label, own in lanes.items()}, lanes):
+    runs = {c.label: list(c.runs) for c in rate_transfer.EXPERIMENT.cells(CONFIG)}
+    for few in ({label: own[:1] for label, own in runs.items()}, runs):
         table = table_of(SP_IS_WORST, few, diverged=diverged)
         assert analysis.summary(table, CONFIG)
         assert rate_transfer.EXPERIMENT.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2))
@@ -172,13 +172,13 @@ def test_unfinished_and_diverged_sweeps_have_a_summary_and_a_figure(diverged):
 
 
 @pytest.mark.parametrize("tier", rate_transfer.TIERS)
-def test_every_lane_can_be_trained_in_its_cell(tier):
+def test_every_run_can_be_trained_in_its_cell(tier):
     config = rate_transfer.TIERS[tier]
     for c in rate_transfer.EXPERIMENT.cells(config):
-        assert len({repr(lane) for lane in c.lanes}) == len(c.lanes)
-        for lane in c.lanes:
-            c.cell.check(lane)
-    planned = sum(len(c.lanes) for c in rate_transfer.EXPERIMENT.cells(config))
+        assert len({repr(run) for run in c.runs}) == len(c.runs)
+        for run in c.runs:
+            c.cell.check(run)
+    planned = sum(len(c.runs) for c in rate_transfer.EXPERIMENT.cells(config))
     assert planned <= len(config.entries) * len(config.widths) * len(config.constants) * config.selecting
 
 

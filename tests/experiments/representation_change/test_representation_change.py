@@ -30,13 +30,13 @@ FALLING = {
 def calculated(config, planted="exact", error=0.001, size=1.0):
     """Returns records of equation 9's cells in which the simulation equals `size` times the planted form, up to a
     relative error."""
-    for label, cell, lanes, _ in representation_change.config.calculations(config):
-        for lane in lanes:
-            sizes = config.snrs, lane["batch"], cell.arguments["fan_in"]
+    for label, cell, runs, _ in representation_change.config.calculations(config):
+        for run in runs:
+            sizes = config.snrs, run["batch"], cell.arguments["fan_in"]
             forms = {form: squared_representation_change(*sizes, form=form) for form in FORMS}
             lists = forms | {"simulated": size * forms[planted], "error": error * forms[planted]}
             outcome = {name: x.tolist() for name, x in lists.items()} | {"status": "finished", "draws": 9}
-            yield label, {"arguments": dict(cell.arguments)}, lane, outcome
+            yield label, {"arguments": dict(cell.arguments)}, run, outcome
 
 
 def trained(config, **planted):
@@ -49,15 +49,15 @@ def trained(config, **planted):
             hidden = {what: [float(x) if np.isfinite(x) else None for x in values] for what, values in made.items()}
             measures = {"roles": {"hidden": hidden}, "matrices": {}}
             outcome = {"status": "finished", "valid_loss": 3.0, "valid_bits_per_byte": 2.0, "measures": measures}
-            lane = {"warmup_steps": representation_change.config.warmup_steps(config, arm), "seed": seed}
-            yield name, {"optimizer": {"kind": arm.optimizer}, "batch": config.batch}, lane, outcome
+            run = {"warmup_steps": representation_change.config.warmup_steps(config, arm), "seed": seed}
+            yield name, {"optimizer": {"kind": arm.optimizer}, "batch": config.batch}, run, outcome
 
 
 def table_of(*kinds):
     rows = [
-        {"hash": f"{label}{lane}", "config": {"cell": cell, "lane": lane}, "outcome": outcome, "provenance": {}}
+        {"hash": f"{label}{run}", "config": {"cell": cell, "lane": run}, "outcome": outcome, "provenance": {}}
         for kind in kinds
-        for label, cell, lane, outcome in kind
+        for label, cell, run, outcome in kind
     ]
     return records.table(json.loads(records.dumps(rows)))  # records on disk are JSON
 
@@ -75,8 +75,8 @@ def test_cells_and_measured_steps_of_every_tier(tier):
     config = representation_change.TIERS[tier]
     planned = representation_change.config.calculations(config)
     assert len({c.label for c in planned}) == len(planned) == len(config.fan_ins)
-    assert all([lane["batch"] for lane in c.lanes] == list(config.batch_sizes) for c in planned)
-    assert all(records.dumps(dict(c.cell.arguments)) and c.cell.flops_per_lane > 0 for c in planned)
+    assert all([run["batch"] for run in c.runs] == list(config.batch_sizes) for c in planned)
+    assert all(records.dumps(dict(c.cell.arguments)) and c.cell.flops_per_run > 0 for c in planned)
     steps = config.measured_steps
     assert list(steps) == sorted(set(steps)) and steps[:2] == (0, 1) and steps[-1] == config.steps - 1
     assert config.batch % config.micro_batches == 0 and config.batch // config.micro_batches >= 1
@@ -94,29 +94,29 @@ def test_the_paper_tier_is_the_published_set_up():
 
 def test_arms_of_one_optimizer_share_a_cell():
     trained_cells = representation_change.config.trained(LAPTOP)
-    assert [(c.label, c.cell.optimizer.kind, len(c.lanes)) for c in trained_cells] == [
+    assert [(c.label, c.cell.optimizer.kind, len(c.runs)) for c in trained_cells] == [
         ("LionAR", "lion_ar", 8),
         ("AdamW", "adamw", 4),
     ]
-    warmups = [lane.warmup_steps for lane in trained_cells[0].lanes]
+    warmups = [run.warmup_steps for run in trained_cells[0].runs]
     assert warmups == [0] * 4 + [round(0.05 * LAPTOP.steps)] * 4
     assert not representation_change.config.trained(replace(LAPTOP, arms=()))
     assert representation_change.config.cells(LAPTOP)[-2:] == trained_cells
 
 
 @pytest.mark.parametrize("tier", representation_change.TIERS)
-def test_every_trained_cell_is_one_program_that_can_train_its_lanes(tier):
+def test_every_trained_cell_is_one_program_that_can_train_its_runs(tier):
     config = representation_change.TIERS[tier]
-    for _, cell, lanes, _ in representation_change.config.trained(config):
-        for lane in lanes:
-            cell.check(lane)
+    for _, cell, runs, _ in representation_change.config.trained(config):
+        for run in runs:
+            cell.check(run)
         assert cell.optimizer.options["weight_decay"] == 0.1 and cell.micro_batch_size >= 2
         assert (cell.measured_steps, cell.model.tied) == (config.measured_steps, True)
         if tier == "paper":
             assert cell.num_params == pytest.approx(124.4e6, rel=1e-3) and cell.tokens_per_step == 480 * 1024
 
 
-def test_a_calculated_lane_contains_the_simulation_and_its_forms():
+def test_a_calculated_run_contains_the_simulation_and_its_forms():
     arguments = {"fan_in": 8, "snrs": [0.01, 0.3], "numbers": 200_000, "seed": 1}
     calculation = equation_nine.calculate(arguments, {"batch": 50})
     assert records.dumps(calculation) and calculation["draws"] == 500
@@ -150,14 +150,14 @@ def test_a_batch_below_the_inverse_ratio_is_judged_at_the_papers_length():
 
 
 def test_figure_fours_batch_is_not_tested_at_another_batch_and_two_seeds_judge_nothing():
-    for config, says in ((SMALL_BATCH, "the lanes train with batch 32, the paper with 480"), (TWO, "2 judging seeds")):
+    for config, says in ((SMALL_BATCH, "the runs train with batch 32, the paper with 480"), (TWO, "2 judging seeds")):
         claims = representation_change.claims.claims(table_of(trained(config)), config, CONTEXT)
         reasons = {c.statement: c.reason for c in claims if "figure 4" in c.source}
         assert reasons["the batch exceeds 1/φ for nearly all of training (LionAR)"].startswith(says)
         assert reasons["gradient and momentum are negatively aligned (LionAR)"].startswith(says)
     # φ falls from 6 to 0.12: 32 φ exceeds 1 throughout.
     assert representation_change.analysis.exceeds(
-        representation_change.analysis.lanes_by_seed(table_of(trained(LAPTOP)), LAPTOP, "LionAR"), LAPTOP, "snr", 32
+        representation_change.analysis.runs_by_seed(table_of(trained(LAPTOP)), LAPTOP, "LionAR"), LAPTOP, "snr", 32
     ) == pytest.approx(np.ones(4))
 
 
@@ -235,7 +235,7 @@ def test_single_steps_do_not_move_the_cancelled_part():
         return np.where(np.arange(len(part)) == len(part) // 2, 1000.0, 0.45)
 
     for name in LAPTOP.arms:
-        rows = representation_change.analysis.lanes_by_seed(table_of(trained(LAPTOP, cancelled=one_far)), LAPTOP, name)
+        rows = representation_change.analysis.runs_by_seed(table_of(trained(LAPTOP, cancelled=one_far)), LAPTOP, name)
         np.testing.assert_allclose(representation_change.analysis.cancelled(rows, LAPTOP), 0.45, rtol=0.01)
 
 

@@ -37,15 +37,15 @@ def lawful():
 @pytest.mark.parametrize("tier", runs.TIERS)
 def test_settings_change_one_factor_at_a_time(tier):
     config = runs.TIERS[tier]
-    start, all_settings = runs.base(config), runs.settings(config)
-    assert start in all_settings and len({s.label for s in all_settings}) == len(all_settings)
-    for setting in all_settings:
-        changed = [name for name, value in vars(setting).items() if value != getattr(start, name)]
+    start, all_variants = runs.base(config), runs.variants(config)
+    assert start in all_variants and len({s.label for s in all_variants}) == len(all_variants)
+    for variant in all_variants:
+        changed = [name for name, value in vars(variant).items() if value != getattr(start, name)]
         assert len(set(changed) - {"width"}) <= 1 and (len(changed) <= 1 or set(changed) & {"token_rows", "steps"})
     planned = runs.cells(config)
     assert len({c.cell for c in map(hashable, planned)}) == len(planned)
     for c in planned:
-        assert len(set(map(str, c.lanes))) == len(c.lanes)
+        assert len(set(map(str, c.runs))) == len(c.runs)
 
 
 def hashable(planned):
@@ -53,39 +53,39 @@ def hashable(planned):
 
 
 def test_laptop_tier_holds_the_factors_of_the_law():
-    all_settings = runs.settings(CONFIG)
-    assert {(s.width, s.steps) for s in all_settings} >= {(d, t) for d in (32, 64, 128) for t in (300, 1500, 12_000)}
-    assert {s.amplitude for s in all_settings} == {s.std for s in all_settings} == {0.25, 1.0, 4.0}
-    assert {s.positions for s in all_settings} == {"sinusoidal", "learned", "rotary"}
-    assert {s.optimizer for s in all_settings} == {"adam", "lion_a"}
+    all_variants = runs.variants(CONFIG)
+    assert {(s.width, s.steps) for s in all_variants} >= {(d, t) for d in (32, 64, 128) for t in (300, 1500, 12_000)}
+    assert {s.amplitude for s in all_variants} == {s.std for s in all_variants} == {0.25, 1.0, 4.0}
+    assert {s.positions for s in all_variants} == {"sinusoidal", "learned", "rotary"}
+    assert {s.optimizer for s in all_variants} == {"adam", "lion_a"}
     planned = runs.cells(CONFIG)
-    assert len(planned) == len(all_settings) - 2  # an init std is traced
+    assert len(planned) == len(all_variants) - 2  # an init std is traced
     assert {c.cell.measures for c in planned} == {("inputs", "later_positions")}
 
 
-@pytest.mark.parametrize("setting", runs.settings(CONFIG), ids=lambda s: s.label)
-def test_every_grid_holds_the_optimum_of_the_first_two_laws(setting):
-    rates = runs.embedding_rates(CONFIG, setting)
+@pytest.mark.parametrize("variant", runs.variants(CONFIG), ids=lambda s: s.label)
+def test_every_grid_holds_the_optimum_of_the_first_two_laws(variant):
+    rates = runs.embedding_rates(CONFIG, variant)
     for law in list(LAWS)[:2]:
-        assert rates[1] <= planted.best_rate(LAWS[law], setting, setting.steps) <= rates[-2]
+        assert rates[1] <= planted.best_rate(LAWS[law], variant, variant.steps) <= rates[-2]
     assert np.allclose(np.diff(np.log(rates)), math.log(2), atol=1e-3)
 
 
 def test_prefixes_end_at_points_of_the_curve(lawful):
-    for setting in runs.settings(CONFIG):
-        rows = analysis.records_of(lawful, CONFIG, setting)
-        for steps in runs.prefixes(CONFIG, setting):
-            assert steps - 1 in runs.measured_steps(CONFIG, setting)
-            assert np.isfinite(analysis.losses(rows, CONFIG, setting, steps)).all()
+    for variant in runs.variants(CONFIG):
+        rows = analysis.records_of(lawful, CONFIG, variant)
+        for steps in runs.prefixes(CONFIG, variant):
+            assert steps - 1 in runs.measured_steps(CONFIG, variant)
+            assert np.isfinite(analysis.losses(rows, CONFIG, variant, steps)).all()
     assert runs.prefixes(CONFIG, replace(runs.base(CONFIG), steps=12_000)) == (2400, 4800, 12_000)
     assert runs.prefixes(CONFIG, replace(runs.base(CONFIG), steps=300)) == (300,)
 
 
-def test_lanes_of_a_setting_are_those_that_were_planned(lawful):
-    counted = [len(analysis.records_of(lawful, CONFIG, setting)) for setting in runs.settings(CONFIG)]
-    assert sum(counted) == len(lawful) == sum(len(c.lanes) for c in runs.cells(CONFIG))
-    for setting, count in zip(runs.settings(CONFIG), counted, strict=True):
-        assert count == len(runs.embedding_rates(CONFIG, setting)) * 3
+def test_runs_of_a_setting_are_those_that_were_planned(lawful):
+    counted = [len(analysis.records_of(lawful, CONFIG, variant)) for variant in runs.variants(CONFIG)]
+    assert sum(counted) == len(lawful) == sum(len(c.runs) for c in runs.cells(CONFIG))
+    for variant, count in zip(runs.variants(CONFIG), counted, strict=True):
+        assert count == len(runs.embedding_rates(CONFIG, variant)) * 3
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
@@ -128,11 +128,11 @@ def test_departures_of_the_settings_contradict_the_law():
 def design(optimum_stds, rng, law, departures):
     """Returns the points of the laptop tier with optima drawn about a law."""
     made = []
-    for setting in runs.settings(CONFIG):
+    for variant in runs.variants(CONFIG):
         std = optimum_stds * rng.uniform(0.5, 2.0)
         moved = math.exp(departures * rng.normal() + std * rng.normal())
-        rate = planted.best_rate(LAWS[law], setting, setting.steps) * moved
-        made.append(planted.point(setting, setting.steps, rate, std))
+        rate = planted.best_rate(LAWS[law], variant, variant.steps) * moved
+        made.append(planted.point(variant, variant.steps, rate, std))
     return made
 
 
@@ -159,8 +159,8 @@ def test_intervals_cover_90_to_98_percent(departures):
 
 
 @pytest.mark.slow
-def test_intervals_from_lanes_cover_90_to_98_percent():
-    """The same from lanes to powers, with noise in the losses."""
+def test_intervals_from_runs_cover_90_to_98_percent():
+    """The same from runs to powers, with noise in the losses."""
     sweeps, covered = 40, []
     for seed in range(sweeps):
         table = planted.table_of(CONFIG, analysis.LAW, noise=0.01, departures=0.1, seed=seed)
@@ -174,7 +174,7 @@ def test_intervals_from_lanes_cover_90_to_98_percent():
 
 
 def test_a_spread_without_noise_is_that_of_the_constants():
-    made = [planted.point(s, s.steps, 0.1 * 2.0**k, 1e-6) for k, s in enumerate(runs.settings(CONFIG)[:3])]
+    made = [planted.point(s, s.steps, 0.1 * 2.0**k, 1e-6) for k, s in enumerate(runs.variants(CONFIG)[:3])]
     law = spread([p.optimum for p in made], {}, {})
     assert law.constant.value == pytest.approx(0.2) and law.width.value == pytest.approx(2**1.96 - 1, rel=1e-3)
     assert math.isnan(spread([p.optimum for p in made[:2]], {}, {}).width.value)
@@ -193,10 +193,10 @@ SMALL = replace(
     optimizers=("adam",),
 )
 PARTS = {
-    "one lane": lambda table: table.iloc[:1],
+    "one run": lambda table: table.iloc[:1],
     "one seed": lambda table: table[table["lane.seed"] == 1],
     "one horizon": lambda table: table[table["cell.steps"] == 300],
-    "only diverged lanes": lambda table: table.assign(
+    "only diverged runs": lambda table: table.assign(
         status="diverged", train_loss=None, curve_losses=[[None] * 50] * len(table)
     ),
 }
@@ -220,7 +220,7 @@ def test_a_factor_that_does_not_vary_has_no_power():
 
 
 def test_rotary_positions_have_no_constant(lawful):
-    (rotary,) = [p for p in analysis.points(lawful, CONFIG) if p.setting.positions == "rotary"]
+    (rotary,) = [p for p in analysis.points(lawful, CONFIG) if p.variant.positions == "rotary"]
     assert rotary.added == 0 and math.isnan(rotary.constant.value) and rotary.optimum.resolved
 
 

@@ -18,20 +18,20 @@ CONFIG = replace(vocab_effect.TIERS["laptop"], rates=geometric(0.002, 0.512, 9),
 
 
 def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
-    """Returns the table of lanes whose best rate on the rows is 0.03 (d/64)^(a+1/2) (m/1024)^b, quadratic in ln η."""
+    """Returns the table of runs whose best rate on the rows is 0.03 (d/64)^(a+1/2) (m/1024)^b, quadratic in ln η."""
     rows = []
     for (d, m), cell in zip(config.shapes, vocab_effect.config.cells(config), strict=True):
         best = 0.03 / 8 * (d / 64) ** width_power * (m / 1024) ** vocab_power * np.exp(scatter * rng.standard_normal())
-        for lane in cell.lanes:
-            loss = 3 + 0.1 * np.log(lane.learning_rates["embedding"] / best) ** 2 + noise * rng.standard_normal()
+        for run in cell.runs:
+            loss = 3 + 0.1 * np.log(run.learning_rates["embedding"] / best) ** 2 + noise * rng.standard_normal()
             outcome = {"status": "finished", "train_loss": loss, "curve_steps": [10, 60, 100]}
             outcome["curve_losses"] = [loss + 2, loss + 1, loss]
-            configured = {"cell": configuration(cell.cell), "lane": asdict(lane)}
+            configured = {"cell": configuration(cell.cell), "lane": asdict(run)}
             rows.append({"hash": "", "config": configured, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
-def test_cells_have_the_same_steps_and_the_lanes_of_width_vocab():
+def test_cells_have_the_same_steps_and_the_runs_of_width_vocab():
     config = vocab_effect.TIERS["laptop"]
     cells = vocab_effect.config.cells(config)
     assert {c.cell.steps for c in cells} == {config.steps} and len({c.label for c in cells}) == len(cells) == 10
@@ -41,7 +41,7 @@ def test_cells_have_the_same_steps_and_the_lanes_of_width_vocab():
     theirs = {(c.cell.model.width, c.cell.model.vocab): c for c in width_vocab.config.cells(alike)[:5]}
     for c in cells:
         same = theirs.get((c.cell.model.width, c.cell.model.vocab))
-        assert same is None or (same.cell, same.lanes) == (c.cell, c.lanes)
+        assert same is None or (same.cell, same.runs) == (c.cell, c.runs)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_planted_powers_are_recovered_and_judged(powers, verdicts):
     assert sum("m = 1024:" in statement for statement in by_statement) == 1 and len(by_statement) == 4
 
 
-def test_summary_and_figure_read_prefixes_of_the_lanes():
+def test_summary_and_figure_read_prefixes_of_the_runs():
     table = planted(CONFIG, -0.5, 0.0, np.random.default_rng(0))
     text = vocab_effect.analysis.summary(table, CONFIG)
     assert "60 steps" in text and "d = 128" in text and "m = 8 d" in text

@@ -62,14 +62,14 @@ def outcome(config, name, rate, warmup_steps, seed):
 def table_of(config, cells):
     rows = []
     for name in config.arms:
-        (lanes, cell) = [(c.lanes, c.cell) for c in cells if c.cell == warmup_runs.arm_cell(config, name)][0]
+        (runs, cell) = [(c.runs, c.cell) for c in cells if c.cell == warmup_runs.arm_cell(config, name)][0]
         momentum = warmup_runs.momentum_of(config, name)
-        for lane in lanes:
-            if set(lane.options.values()) == {momentum} and lane.learning_rates["hidden"] in warmup_runs.rates_of(
+        for run in runs:
+            if set(run.options.values()) == {momentum} and run.learning_rates["hidden"] in warmup_runs.rates_of(
                 config, name
             ):
-                made = outcome(config, name, lane.learning_rates["hidden"], lane.warmup_steps, lane.seed)
-                config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+                made = outcome(config, name, run.learning_rates["hidden"], run.warmup_steps, run.seed)
+                config_of = {"cell": asdict(cell), "lane": asdict(run)}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
     return records.table(rows)
 
@@ -80,15 +80,15 @@ def whole():
 
 
 def followed(config):
-    """Returns the table of the first lanes and of their follow-up lanes, in rounds as a driver trains them."""
+    """Returns the table of the first runs and of their follow-up runs, in rounds as a driver trains them."""
     cells = warmup_runs.cells(config)
     while True:
         table = table_of(config, cells)
         more = warmup.analysis.follow_up(table, config)
-        new = {c.label: [lane for lane in more[c.label] if lane not in c.lanes] for c in cells}
+        new = {c.label: [run for run in more[c.label] if run not in c.runs] for c in cells}
         if not any(new.values()):
             return table
-        cells = [c._replace(lanes=[*c.lanes, *new[c.label]]) for c in cells]
+        cells = [c._replace(runs=[*c.runs, *new[c.label]]) for c in cells]
 
 
 def verdicts(table, config=CONFIG):
@@ -98,14 +98,14 @@ def verdicts(table, config=CONFIG):
 def test_arms_share_programs_where_only_traced_numbers_differ(whole):
     cells = warmup_runs.cells(CONFIG)
     assert len(CONFIG.arms) == 8 and len(cells) == 7  # LionAR without momentum is LionAR with another β
-    assert sum(len(c.lanes) for c in cells) == (5 * 5 + 3 * 4) * 3 * 2
+    assert sum(len(c.runs) for c in cells) == (5 * 5 + 3 * 4) * 3 * 2
     assert len(whole) == (5 * 5 + 3 * 4) * 3 * 2 + 8 * 3 * 8 + 2 * 8  # LionA's stable rate is not its best
     by_label = {c.label: c for c in cells}
-    assert {lane.options["b"] for lane in by_label["LionAR"].lanes} == {0.9, 0.0}
+    assert {run.options["b"] for run in by_label["LionAR"].runs} == {0.9, 0.0}
     for c in cells:
         assert c.cell.micro_batches > 1 and c.cell.cooldown == 0.5
-        for lane in c.lanes:
-            c.cell.check(lane)
+        for run in c.runs:
+            c.cell.check(run)
     assert by_label["LionAR, RRC held"].cell.optimizer.options["weight_decay"] == 3.2
 
 
@@ -117,16 +117,16 @@ def test_a_grid_grows_until_the_best_rate_is_inside():
     for name in config.arms:
         rates = warmup_runs.rates_of(config, name)
         (cell,) = [c for c in first if c.cell == warmup_runs.arm_cell(config, name)]
-        assert {lane.learning_rates["hidden"] for lane in cell.lanes} == set(rates[2:-2])
+        assert {run.learning_rates["hidden"] for run in cell.runs} == set(rates[2:-2])
         rows = table[table["cell.optimizer.kind"] == ARMS[name].kind]
         by_seed = rows.groupby("lane.seed")["lane.learning_rates.hidden"].agg(set)
         assert all(by_seed[seed] == set(rates[:-2]) for seed in config.seeds)
         stable = {analysis.stable_rate(table, config, name)} if name == "LionA" else set()
         assert all(by_seed[seed] == {rates[1]} | stable for seed in config.more_seeds)
         assert not any(analysis.at_edge(table, config, name, w) for w in config.warmups)
-    limit = {c.label: c.lanes for c in warmup_runs.all_lanes(config)}
+    limit = {c.label: c.runs for c in warmup_runs.all_runs(config)}
     for cell in first:
-        assert all(lane in limit[cell.label] for lane in cell.lanes)
+        assert all(run in limit[cell.label] for run in cell.runs)
     assert len(table) <= sum(map(len, limit.values()))
 
 
@@ -244,7 +244,7 @@ def test_the_paper_tier_is_the_published_set_up():
     assert (model.layers, model.width, model.head_dim, model.context, model.tied) == (12, 768, 64, 1024, True)
     assert (cell.batch, cell.steps, cell.cooldown) == (480, 5000, 0.5)
     assert cell.optimizer.options == {"weight_decay": 0.1, "b2": 0.95, "eps": 1e-8}
-    assert warmup_runs.arm_lane(config, "AdamW", 1e-3, 0.05, 0).options == {"b1": 0.9}
+    assert warmup_runs.arm_run(config, "AdamW", 1e-3, 0.05, 0).options == {"b1": 0.9}
     # nanoGPT's values
     assert (cell.clip_norm, model.vocab, model.biases, model.gelu) == (1.0, 50304, False, "exact")
     assert model.init_factor("block_0/mlp/down/kernel") == 24**-0.5 and model.norm_epsilon == 1e-5
@@ -396,17 +396,17 @@ def test_the_stable_rate_is_the_largest_at_which_no_selecting_seed_is_unstable(w
 def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
     """Draws 100 sweeps of the laptop tier. Without warm-up the loss is larger by `helps`.
 
-    At any warm-up a lane loses 0.3 nats with a probability that grows with the rate, as near the edge of stability.
+    At any warm-up a run loses 0.3 nats with a probability that grows with the rate, as near the edge of stability.
     """
     config = replace(LAPTOP, arms=("AdamW",), reserve=0)
     (cell,) = warmup_runs.cells(config)
     judging = [
-        warmup_runs.arm_lane(config, "AdamW", rate, w, seed)
+        warmup_runs.arm_run(config, "AdamW", rate, w, seed)
         for rate in config.adam_rates
         for w in config.warmups
         for seed in config.more_seeds
     ]
-    table = table_of(config, [cell._replace(lanes=[*cell.lanes, *judging])])
+    table = table_of(config, [cell._replace(runs=[*cell.runs, *judging])])
     rates = table["lane.learning_rates.hidden"].to_numpy()
     unstable = 1 / (1 + np.exp(-4 * np.log(rates / 0.02)))
     means = 3.4 + 0.06 * np.log(rates / 0.02) ** 2 + helps * (table["lane.warmup_steps"] == 0)

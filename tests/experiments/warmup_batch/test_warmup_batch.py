@@ -21,28 +21,28 @@ CONTEXT = {"experiment": "warmup_batch", "tier": "laptop", "corpus": "none", "co
 def rows_of(config, cells, gaps, best=1):
     """Returns records in which training without warm-up loses `gaps[batch]`, and rate number `best` is the best."""
     rows, noise = [], np.random.default_rng(0)
-    runs = {(run.batch, run.steps): run for run in config.runs.values()}
-    for _, cell, lanes, _ in cells:
-        rates = warmup.rates_of(runs[cell.batch, cell.steps], "AdamW")
-        for lane in lanes:
-            loss = 3 + 0.2 * np.log(lane.learning_rates["hidden"] / rates[best]) ** 2 + 0.002 * noise.normal()
-            loss += gaps[cell.batch] * (lane.warmup_steps == 0)
+    configs = {(own.batch, own.steps): own for own in config.runs.values()}
+    for _, cell, runs, _ in cells:
+        rates = warmup.rates_of(configs[cell.batch, cell.steps], "AdamW")
+        for run in runs:
+            loss = 3 + 0.2 * np.log(run.learning_rates["hidden"] / rates[best]) ** 2 + 0.002 * noise.normal()
+            loss += gaps[cell.batch] * (run.warmup_steps == 0)
             outcome = {"status": "finished", "valid_loss": loss}
-            config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+            config_of = {"cell": asdict(cell), "lane": asdict(run)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
 def table_of(gaps, config=CONFIG, **planted):
-    """Returns the table of the selecting lanes and of the lanes that follow up."""
+    """Returns the table of the selecting runs and of the runs that follow up."""
     cells = warmup_batch.config.cells(config)
     more = warmup_batch.analysis.follow_up(rows_of(config, cells, gaps, **planted), config)
-    return rows_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells], gaps, **planted)
+    return rows_of(config, [c._replace(runs=[*c.runs, *more[c.label]]) for c in cells], gaps, **planted)
 
 
 def test_runs_keep_the_tokens_or_the_steps_of_the_base_batch():
-    runs = LAPTOP.runs.values()
-    assert {(run.batch, run.steps) for run in runs} == {(32, 3200), (128, 800), (512, 200), (32, 200), (128, 200)}
+    sizes = {(own.batch, own.steps) for own in LAPTOP.runs.values()}
+    assert sizes == {(32, 3200), (128, 800), (512, 200), (32, 200), (128, 200)}
     for batch in LAPTOP.batches:
         by_tokens, by_steps = (LAPTOP.at(equal, batch) for equal in ("tokens", "steps"))
         assert by_tokens.batch * by_tokens.steps == LAPTOP.batch * LAPTOP.steps and by_steps.steps == LAPTOP.steps
@@ -54,8 +54,8 @@ def test_runs_keep_the_tokens_or_the_steps_of_the_base_batch():
     cells = warmup_batch.config.cells(LAPTOP)
     assert len({c.label for c in cells}) == len(cells) == 5 * 3
     for c in cells:
-        for lane in c.lanes:
-            c.cell.check(lane)
+        for run in c.runs:
+            c.cell.check(run)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_best_rate_at_the_edge_of_its_grid_leaves_the_claim_open():
 
 
 def test_a_best_rate_at_the_edge_matters_only_if_it_could_change_the_verdict():
-    """Only lanes with warm-up at the largest batch have their best rate at the edge: a better rate widens their gap."""
+    """Only runs with warm-up at the largest batch have their best rate at the edge: a better rate widens their gap."""
     whole = table_of({32: 0.1, 512: 0.3})
     rates = warmup.rates_of(CONFIG.at("steps", 512), "AdamW")
     swap = {rates[0]: rates[1], rates[1]: rates[0]}
@@ -95,20 +95,20 @@ def test_a_run_whose_momentum_lasts_too_long_is_not_tested():
     assert {c.verdict for c in claims} == {NOT_TESTED} and "averages over 10 steps" in claims[0].reason
 
 
-def test_grids_grow_in_rounds_and_no_lane_measures_a_stable_rate():
+def test_grids_grow_in_rounds_and_no_run_measures_a_stable_rate():
     config = replace(CONFIG, arms=("LionA",), reserve=2)
     first = warmup_batch.config.cells(config)
     more = warmup_batch.analysis.follow_up(rows_of(config, first, {32: 0.1, 512: 0.3}), config)
-    added = [lane for lanes in more.values() for lane in lanes]
-    assert {lane.seed for lane in added} == set(config.seeds)  # the planted best rate is in reserve
-    limit = {c.label: c.lanes for c in warmup_batch.config.all_lanes(config)}
-    assert all(lane in limit[label] for label, lanes in more.items() for lane in lanes)
-    judging = [lane for lanes in limit.values() for lane in lanes if lane.seed in config.more_seeds]
+    added = [run for runs in more.values() for run in runs]
+    assert {run.seed for run in added} == set(config.seeds)  # the planted best rate is in reserve
+    limit = {c.label: c.runs for c in warmup_batch.config.all_runs(config)}
+    assert all(run in limit[label] for label, runs in more.items() for run in runs)
+    judging = [run for runs in limit.values() for run in runs if run.seed in config.more_seeds]
     assert len(judging) == len(config.runs) * len(config.warmups) * len(config.more_seeds)
 
 
 def test_equal_gaps_support_no_growth():
-    """Negative control, with noise that is the same for no two lanes."""
+    """Negative control, with noise that is the same for no two runs."""
     claims = warmup_batch.claims.claims(table_of({32: 0.2, 512: 0.2}), CONFIG, CONTEXT)
     assert len(claims) == len(EQUAL) and "supported" not in {c.verdict for c in claims}
 

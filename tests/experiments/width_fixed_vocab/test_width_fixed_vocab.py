@@ -1,4 +1,4 @@
-"""width_fixed_vocab: the lanes of its designs, claims that follow the data, and the analysis of a decoder's table."""
+"""width_fixed_vocab: the runs of its designs, claims that follow the data, and the analysis of a decoder's table."""
 
 import json
 from collections import defaultdict
@@ -17,7 +17,7 @@ from experiments.common.tables import EMBEDDING_RATE, losses_by_seed_and_rate, s
 from experiments.width_fixed_vocab.config import COMMON, FACTORS
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
-from lvp.training import Lane, records
+from lvp.training import Run, records
 from tests.marking import slow
 
 HIDDEN = "lane.learning_rates.hidden"
@@ -29,39 +29,39 @@ LEAN = replace(STAR, output_rate_factors=(1.0, 4.0), output_std_factors=(1.0,))
 FULL = replace(STAR, widths=(32, 64, 128), rates=geometric(0.008, 0.128, 5), design="full")
 
 
-# --- the lanes --------------------------------------------------------------------------------------------------------
+# --- the runs --------------------------------------------------------------------------------------------------------
 
 
-def key(lane):
-    """Returns everything that distinguishes a lane from others."""
-    return tuple(lane.learning_rates.items()), tuple(lane.init_std.items()), lane.seed
+def key(run):
+    """Returns everything that distinguishes a run from others."""
+    return tuple(run.learning_rates.items()), tuple(run.init_std.items()), run.seed
 
 
-def setting_of(lane, width):
-    """Returns (η_E, η_H d, factors) of a lane."""
-    rates, stds = lane.learning_rates, lane.init_std
+def point_of(run, width):
+    """Returns (η_E, η_H d, factors) of a run."""
+    rates, stds = run.learning_rates, run.init_std
     ratios = rates["output"] / rates["hidden"], *(stds[x] * width**0.5 for x in ("embedding", "output"))
     factors = {name: round(x, 9) for name, x in zip(FACTORS, ratios, strict=True)}
     return rates["embedding"], round(rates["hidden"] * width, 9), factors
 
 
 @pytest.mark.parametrize("config", width_fixed_vocab.TIERS.values(), ids=width_fixed_vocab.TIERS)
-def test_every_tier_has_each_lane_once(config):
+def test_every_tier_has_each_run_once(config):
     cells = width_fixed_vocab.config.cells(config)
     assert [c.cell.model.width for c in cells] == list(config.widths) and len({c.label for c in cells}) == len(cells)
-    settings = len(config.rates) * len(config.hidden_rates)
+    points = len(config.rates) * len(config.hidden_rates)
     if config.design == "full":
-        settings *= int(np.prod([len(getattr(config, name)) for name in FACTORS]))
+        points *= int(np.prod([len(getattr(config, name)) for name in FACTORS]))
     for c in cells:
         assert (c.cell.model.vocab, c.cell.steps, c.epochs) == (config.vocab, config.steps, None)
-        assert len(c.lanes) == settings * len(config.seeds) == len(set(map(key, c.lanes)))
+        assert len(c.runs) == points * len(config.seeds) == len(set(map(key, c.runs)))
 
 
 def test_laptop_tier_in_numbers():
     """The tier has 4 widths of 7 η_E × 4 η_H × 6 seeds, followed by 6 rays of 5 η_E × 6 seeds each."""
-    assert [len(c.lanes) for c in width_fixed_vocab.config.cells(LAPTOP)] == [168] * 4
+    assert [len(c.runs) for c in width_fixed_vocab.config.cells(LAPTOP)] == [168] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
-    assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 180 for d in (32, 48, 80, 128)}
+    assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 180 for d in (32, 48, 80, 128)}
 
 
 def test_paper_tier_is_the_published_set_up():
@@ -85,15 +85,15 @@ def test_rays_surround_the_best_rate_at_the_best_hidden_rate_of_the_width():
     more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted), STAR)
     changes = [("output_rate_factors", 0.25), ("output_rate_factors", 4.0), ("output_std_factors", 4.0)]
     assert list(more) == [c.label for c in width_fixed_vocab.config.cells(STAR)]
-    for (d, (hidden, _, near)), lanes in zip(PLANTED.items(), more.values(), strict=True):
+    for (d, (hidden, _, near)), runs in zip(PLANTED.items(), more.values(), strict=True):
         expected = [
             (STAR.rates[i], hidden, COMMON | {name: x}, seed)
             for (name, x) in changes
             for i in near
             for seed in STAR.seeds
         ]
-        assert [(*setting_of(lane, d), lane.seed) for lane in lanes] == expected
-        assert lanes == [width_fixed_vocab.config.lane(d, STAR.vocab, *setting) for setting in expected]
+        assert [(*point_of(run, d), run.seed) for run in runs] == expected
+        assert runs == [width_fixed_vocab.config.run(d, STAR.vocab, *point) for point in expected]
 
 
 def test_a_star_changes_one_factor_at_a_time_and_is_part_of_the_full_grid():
@@ -103,11 +103,11 @@ def test_a_star_changes_one_factor_at_a_time_and_is_part_of_the_full_grid():
         width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, planted), LAPTOP),
     )
     for few, many in zip(cells, full, strict=True):
-        d, first, then = few.cell.model.width, set(map(key, few.lanes)), set(map(key, more[few.label]))
-        assert few.cell == many.cell and first | then < set(map(key, many.lanes))
+        d, first, then = few.cell.model.width, set(map(key, few.runs)), set(map(key, more[few.label]))
+        assert few.cell == many.cell and first | then < set(map(key, many.runs))
         assert not first & then and len(then) == len(more[few.label])
-        assert all(setting_of(lane, d)[2] == COMMON for lane in few.lanes)
-        changed = [[x for x in setting_of(lane, d)[2].items() if x[1] != 1.0] for lane in more[few.label]]
+        assert all(point_of(run, d)[2] == COMMON for run in few.runs)
+        changed = [[x for x in point_of(run, d)[2].items() if x[1] != 1.0] for run in more[few.label]]
         assert set(map(len, changed)) == {1}
         assert {x for (x,) in changed} == set(product(FACTORS, (0.25, 4.0)))
 
@@ -121,53 +121,53 @@ def test_only_a_star_has_a_follow_up_and_its_rays_change_no_choice():
 
 def test_a_diverged_width_is_followed_up():
     more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted, diverged=lambda d, *_: d == 80), STAR)
-    assert [len(lanes) for lanes in more.values()] == [54, 72, 54, 54]
-    assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
-    # Diverged lanes have no part in the choice if others finished.
+    assert [len(runs) for runs in more.values()] == [54, 72, 54, 54]
+    assert {point_of(run, 80)[0] for run in more["d 80, m 4096"]} == set(STAR.rates[:3])
+    # Diverged runs have no part in the choice if others finished.
     partly_diverged = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
     clipped = width_fixed_vocab.analysis.follow_up(partly_diverged, STAR)["d 80, m 4096"]
-    assert {setting_of(lane, 80)[0] for lane in clipped} == set(STAR.rates[:4])
+    assert {point_of(run, 80)[0] for run in clipped} == set(STAR.rates[:4])
 
 
 @pytest.mark.parametrize("config", [LAPTOP, FULL], ids=["star", "full"])
 def test_stds_and_rates_equal_the_settings(config):
-    settings = [(*x, seed) for x, seed in product(width_fixed_vocab.config.settings(config), config.seeds)]
+    points = [(*x, seed) for x, seed in product(width_fixed_vocab.config.points(config), config.seeds)]
     for c in width_fixed_vocab.config.cells(config):
         d = c.cell.model.width
-        assert [(*setting_of(lane, d), lane.seed) for lane in c.lanes] == settings
-        assert all(lane.learning_rates["vector"] == lane.learning_rates["hidden"] for lane in c.lanes)
-        assert {lane.init_std["hidden"] for lane in c.lanes} == {d**-0.5}
+        assert [(*point_of(run, d), run.seed) for run in c.runs] == points
+        assert all(run.learning_rates["vector"] == run.learning_rates["hidden"] for run in c.runs)
+        assert {run.init_std["hidden"] for run in c.runs} == {d**-0.5}
 
 
-def test_the_numbers_of_a_lane():
+def test_the_numbers_of_a_run():
     factors = {"output_rate_factors": 4.0, "embedding_std_factors": 0.5, "output_std_factors": 2.0}
-    lane = width_fixed_vocab.config.lane(64, 512, 0.01, 0.32, factors, seed=7)
+    run = width_fixed_vocab.config.run(64, 512, 0.01, 0.32, factors, seed=7)
     # LVP's position and vector rows at d = 64: 0.32 d^(−1/2) and 0.32 / d. The decoder has no learned positions.
     rates = {"embedding": 0.01, "position": 0.04, "hidden": 0.005, "output": 0.02, "vector": 0.005}
     stds = {"embedding": 0.0625, "position": 0.125, "hidden": 0.125, "output": 0.25, "vector": 0.0}
-    assert (lane.learning_rates, lane.init_std, lane.seed) == (pytest.approx(rates), stds, 7)
+    assert (run.learning_rates, run.init_std, run.seed) == (pytest.approx(rates), stds, 7)
 
 
 # --- tables with known answers ----------------------------------------------------------------------------------------
 
 
-def rows_of(config, lanes, loss, diverged):
-    """Returns the rows of a sweep in which a lane ends at `loss(d, η_E, η_H d, factors)`. `lanes` are by width."""
+def rows_of(config, runs, loss, diverged):
+    """Returns the rows of a sweep in which a run ends at `loss(d, η_E, η_H d, factors)`. `runs` are by width."""
     rows = []
-    for d, lane in lanes:
-        setting = setting_of(lane, d)
+    for d, run in runs:
+        point = point_of(run, d)
         outcome = {"status": "diverged", "train_loss": None}
-        if not diverged(d, *setting):
-            outcome = {"status": "finished", "train_loss": float(loss(d, *setting))}
+        if not diverged(d, *point):
+            outcome = {"status": "finished", "train_loss": float(loss(d, *point))}
         shape = {"model": {"width": d, "vocab": config.vocab}}
-        rows.append({"hash": "", "config": {"cell": shape, "lane": asdict(lane)}, "outcome": outcome, "provenance": {}})
+        rows.append({"hash": "", "config": {"cell": shape, "lane": asdict(run)}, "outcome": outcome, "provenance": {}})
     return json.loads(records.dumps(rows))
 
 
 def stages(config, loss, diverged):
     """Returns the rows of the cells and of their follow-up."""
     cells = width_fixed_vocab.config.cells(config)
-    first = rows_of(config, [(c.cell.model.width, x) for c in cells for x in c.lanes], loss, diverged)
+    first = rows_of(config, [(c.cell.model.width, x) for c in cells for x in c.runs], loss, diverged)
     more = width_fixed_vocab.analysis.follow_up(records.table(first), config)
     rest = [(c.cell.model.width, x) for c in cells for x in more.get(c.label, ())]
     return first, rows_of(config, rest, loss, diverged)
@@ -251,11 +251,11 @@ def test_a_best_setting_at_the_end_of_a_grid_supports_nothing():
         config = replace(STAR, output_rate_factors=factors)
         table = table_of(config, bowl(-0.5, better=("output_rate_factors", 4.0), by=1.01))
         claim = width_fixed_vocab.claims.claims(table, config, CONTEXT)[1]
-        assert claim.verdict == verdict and ("all settings at d 32" in claim.note) == (verdict == "unresolved")
+        assert claim.verdict == verdict and ("all points at d 32" in claim.note) == (verdict == "unresolved")
 
 
 def test_a_best_rate_at_the_end_of_a_ray_supports_nothing():
-    """The ray of η_W = 4 η_H has its best η_E two rates above the best of equal settings, where the ray ends."""
+    """The ray of η_W = 4 η_H has its best η_E two rates above the best of equal points, where the ray ends."""
     config = replace(STAR, output_rate_factors=(0.25, 1.0, 4.0, 16.0))
     near_step = config.rates[1] / config.rates[0]
 
@@ -265,7 +265,7 @@ def test_a_best_rate_at_the_end_of_a_ray_supports_nothing():
         return (value + 0.3 * np.log(hidden / 0.2) ** 2) * (0.99 if on_ray else 1.03 if factors != COMMON else 1.0)
 
     claim = width_fixed_vocab.claims.claims(table_of(config, loss), config, CONTEXT)[1]
-    assert claim.verdict == "unresolved" and "all settings at d 32" in claim.note
+    assert claim.verdict == "unresolved" and "all points at d 32" in claim.note
 
 
 def test_unequal_settings_at_a_hidden_rate_of_other_seeds_are_not_compared():
@@ -285,7 +285,7 @@ def test_gaps_equal_their_definition(config):
     table, losses = records.table(rows), defaultdict(lambda: defaultdict(list))
     for r in rows:
         width = r["config"]["cell"]["model"]["width"]
-        rate, hidden, factors = setting_of(Lane(**r["config"]["lane"]), width)
+        rate, hidden, factors = point_of(Run(**r["config"]["lane"]), width)
         loss = r["outcome"]["train_loss"] if r["outcome"]["status"] == "finished" else np.inf
         losses[width][rate, hidden, tuple(factors.values())].append(loss)
     half = len(config.seeds) // 2  # the first half selects
@@ -344,7 +344,7 @@ def test_the_judging_seeds_do_not_select_the_hidden_rate():
 
 
 def test_the_curve_uses_the_best_hidden_rate():
-    table = table_of(STAR, lambda *setting: planted(*setting) - (setting[-1] != COMMON))
+    table = table_of(STAR, lambda *point: planted(*point) - (point[-1] != COMMON))
     for d, (hidden, at, _) in PLANTED.items():
         assert width_fixed_vocab.analysis.best_hidden(table, STAR, d) == hidden
         curve = width_fixed_vocab.analysis.losses_over_rates(table, STAR, d, hidden, COMMON)
@@ -376,7 +376,7 @@ def test_a_best_hidden_rate_at_a_grid_end_is_flagged_and_excluded_from_the_slope
         assert text.count("hidden edge") == 2 and claim.note.startswith("2 of 4 widths resolved;")
 
 
-# --- diverged and missing lanes ---------------------------------------------------------------------------------------
+# --- diverged and missing runs ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +385,7 @@ def whole():
 
 
 PARTS = {
-    "a few lanes": lambda table: table.iloc[[0, 5, 30, 31, 80, -1]],
+    "a few runs": lambda table: table.iloc[[0, 5, 30, 31, 80, -1]],
     "one seed": lambda table: table[table["lane.seed"] == 1],
     "nothing at factors of one": lambda table: table[table["lane.learning_rates.output"] < table[HIDDEN]],
     "stage one": lambda table: table[
@@ -397,7 +397,7 @@ PARTS = {
         status=table["status"].where(table["cell.model.width"] != 48, "diverged")
     ),
 }
-# The common setting is the best if no other setting was trained, which is no evidence.
+# The common point is the best if no other point was trained, which is no evidence.
 JUDGED = {"stage one": ["supported", "unresolved"]}
 
 
@@ -405,7 +405,7 @@ JUDGED = {"stage one": ["supported", "unresolved"]}
 def test_a_partial_table_is_reported(whole, part):
     table = PARTS[part](whole)
     assert 0 < len(table) and (len(table) < len(whole) or "diverged" in set(table["status"]))
-    _, made = everything(table, PART, draw=part == "a few lanes")
+    _, made = everything(table, PART, draw=part == "a few runs")
     assert [c.verdict for c in made] == JUDGED.get(part, ["unresolved", "unresolved"])
     records.dumps([c.to_dict() for c in made])  # strict JSON raises otherwise
 
@@ -423,18 +423,18 @@ def test_settings_that_are_all_equal_give_no_comparison():
     config = replace(PART, output_rate_factors=(1.0,), output_std_factors=(1.0,))
     text, made = everything(table_of(config, bowl(-0.5)), config)
     assert [c.verdict for c in made] == ["supported", "unresolved"]
-    assert text.splitlines()[-1].startswith("setting")
+    assert text.splitlines()[-1].startswith("point")
 
 
-# --- the lanes of a table as a grid -----------------------------------------------------------------------------------
+# --- the runs of a table as a grid -----------------------------------------------------------------------------------
 
 
-def lanes(*rows):
+def runs(*rows):
     return pd.DataFrame(rows, columns=[EMBEDDING_RATE, "lane.seed", "train_loss", "status"])
 
 
 def test_every_loss_stands_at_its_seed_and_rate():
-    rows = lanes(
+    rows = runs(
         (0.2, 5, 1.25, "finished"),
         (0.1, 3, 1.13, "finished"),
         (0.2, 3, None, "diverged"),
@@ -446,19 +446,19 @@ def test_every_loss_stands_at_its_seed_and_rate():
     assert np.array_equal(grid, [[1.13, np.inf], [np.nan, 1.25]], equal_nan=True)
     assert np.array_equal(losses_by_seed_and_rate(rows.iloc[::-1], (0.1, 0.2), (3, 5)), grid, equal_nan=True)
     assert np.array_equal(losses_by_seed_and_rate(rows, (0.2, 0.1), (5, 3)), grid[::-1, ::-1], equal_nan=True)
-    assert np.isnan(losses_by_seed_and_rate(lanes(), (0.1, 0.2), (0, 1, 2))).all()
-    assert losses_by_seed_and_rate(lanes(), (0.1,), (0,)).shape == (1, 1)
+    assert np.isnan(losses_by_seed_and_rate(runs(), (0.1, 0.2), (0, 1, 2))).all()
+    assert losses_by_seed_and_rate(runs(), (0.1,), (0,)).shape == (1, 1)
 
 
-def test_a_diverged_lane_is_infinite_regardless_of_its_loss():
-    rows = lanes((0.1, 0, 3.0, "diverged"), (0.2, 0, np.nan, "diverged"), (0.3, 0, 1.5, "finished"))
+def test_a_diverged_run_is_infinite_regardless_of_its_loss():
+    rows = runs((0.1, 0, 3.0, "diverged"), (0.2, 0, np.nan, "diverged"), (0.3, 0, 1.5, "finished"))
     assert np.array_equal(losses_by_seed_and_rate(rows, (0.1, 0.2, 0.3), (0,)), [[np.inf, np.inf, 1.5]])
     rows["valid_loss"] = 2.5
     assert np.array_equal(losses_by_seed_and_rate(rows, (0.1, 0.2, 0.3), (0,), "valid_loss"), [[np.inf, np.inf, 2.5]])
 
 
 def test_select_takes_all_values_at_once():
-    rows = lanes((0.1, 0, 1.0, "finished"), (0.1, 1, 2.0, "finished"), (0.2, 0, 3.0, "diverged"))
+    rows = runs((0.1, 0, 1.0, "finished"), (0.1, 1, 2.0, "finished"), (0.2, 0, 3.0, "diverged"))
     assert list(select(rows, {EMBEDDING_RATE: 0.1, "lane.seed": 0})["train_loss"]) == [1.0]
     assert list(select(rows, {"lane.seed": 0})["train_loss"]) == [1.0, 3.0]
     assert len(select(rows, {"lane.seed": 9})) == 0 and select(rows, {}).equals(rows)

@@ -1,4 +1,4 @@
-"""η_hidden · d is tuned at the smallest width, by lanes of seeds that are not used elsewhere."""
+"""η_hidden · d is tuned at the smallest width, by runs of seeds that are not used elsewhere."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import pytest
 import experiments
 from experiments import width_vocab
 from experiments.width_vocab import analysis
-from experiments.width_vocab.config import all_lanes
+from experiments.width_vocab.config import all_runs
 from lvp.errors import InputError
 from lvp.training.records import flatten
 
@@ -19,30 +19,30 @@ BEST = {"sqrt": 0.4, "plain": 0.2}  # the planted η_hidden · d
 POWER = {"sqrt": -0.6, "plain": 0.1}  # the planted exponents of η_E
 
 
-def row_of(cell, lane, best=BEST, noise=0.0):
-    """A finished lane whose loss is a parabola in ln η_E and in ln η_hidden."""
-    model, rates = cell.model, lane.learning_rates
+def row_of(cell, run, best=BEST, noise=0.0):
+    """A finished run whose loss is a parabola in ln η_E and in ln η_hidden."""
+    model, rates = cell.model, run.learning_rates
     token_rows = "plain" if model.embedding_multiplier == 1 else "sqrt"
     eta = 0.016 / model.embedding_multiplier * (model.width / 64) ** (POWER[token_rows] + 0.5 * (token_rows == "sqrt"))
     hidden = rates["hidden"] * model.width / best[token_rows]
-    rng = np.random.default_rng([lane.seed, model.width, round(1e6 * rates["embedding"]), round(1e6 * hidden)])
+    rng = np.random.default_rng([run.seed, model.width, round(1e6 * rates["embedding"]), round(1e6 * hidden)])
     loss = 1 + 0.1 * np.log(rates["embedding"] / eta) ** 2 + 0.2 * np.log(hidden) ** 2 + noise * rng.normal()
     # The losses of the tuning seeds are much smaller: an optimum that used them would be wrong.
-    loss -= 0.5 * (lane.seed in WORKSTATION.tuning_seeds)
+    loss -= 0.5 * (run.seed in WORKSTATION.tuning_seeds)
     columns = {"cell.model.width": model.width, "cell.model.embedding_multiplier": model.embedding_multiplier}
-    columns |= {"lane.seed": lane.seed, "train_loss": loss, "status": "finished"}
+    columns |= {"lane.seed": run.seed, "train_loss": loss, "status": "finished"}
     return columns | {f"lane.{name}": value for name, value in flatten({"learning_rates": rates}).items()}
 
 
 def trained(config, **planted):
-    """The table of a whole sweep with planted losses, and the cells with all their lanes."""
-    cells = {planned.label: planned._replace(lanes=list(planned.lanes)) for planned in width_vocab.config.cells(config)}
-    rows = [row_of(c.cell, lane, **planted) for c in cells.values() for lane in c.lanes]
+    """The table of a whole sweep with planted losses, and the cells with all their runs."""
+    cells = {planned.label: planned._replace(runs=list(planned.runs)) for planned in width_vocab.config.cells(config)}
+    rows = [row_of(c.cell, run, **planted) for c in cells.values() for run in c.runs]
     while any(new := analysis.follow_up(pd.DataFrame(rows), config).values()):
-        for label, lanes in zip(cells, new, strict=True):
-            rows += [row_of(cells[label].cell, lane, **planted) for lane in lanes]
-            assert not any(lane in cells[label].lanes for lane in lanes)
-            cells[label].lanes.extend(lanes)
+        for label, runs in zip(cells, new, strict=True):
+            rows += [row_of(cells[label].cell, run, **planted) for run in runs]
+            assert not any(run in cells[label].runs for run in runs)
+            cells[label].runs.extend(runs)
     return pd.DataFrame(rows), cells
 
 
@@ -54,15 +54,15 @@ def test_every_width_trains_at_the_constant_tuned_at_the_smallest_width(design):
     for label, planned in cells.items():
         own = BEST["plain" if "plain" in label else "sqrt"]
         constants = {
-            (lane.seed in tuning, round(lane.learning_rates["hidden"] * planned.cell.model.width, 9))
-            for lane in planned.lanes
+            (run.seed in tuning, round(run.learning_rates["hidden"] * planned.cell.model.width, 9))
+            for run in planned.runs
         }
         tried = {(True, constant) for constant in config.hidden_constants}
         assert constants == {(False, own)} | (tried if planned.cell.model.width == 64 else set())
         if design == "grid":
-            assert sum(lane.seed not in tuning for lane in planned.lanes) == len(config.rates) * len(config.seeds)
-    sizes = {planned.label: len(planned.lanes) for planned in all_lanes(config)}
-    assert all(len(planned.lanes) <= sizes[label] for label, planned in cells.items())
+            assert sum(run.seed not in tuning for run in planned.runs) == len(config.rates) * len(config.seeds)
+    sizes = {planned.label: len(planned.runs) for planned in all_runs(config)}
+    assert all(len(planned.runs) <= sizes[label] for label, planned in cells.items())
     for token_rows in config.token_rows:
         assert analysis.hidden_constant(table, config, token_rows) == (BEST[token_rows], False)
         _, fit = analysis.optima(table, config, token_rows)
@@ -77,7 +77,7 @@ def test_the_constant_is_in_the_summary_and_in_the_claims():
     summary, claims = analysis.summary(table, config), width_vocab.claims.claims(table, config, CONTEXT)
     text = "η_hidden · d: 0.4, tuned over 0.1, 0.2, 0.4, 0.8, 1.6 at width 64"
     assert f"{text}\n" in summary and text in claims[0].note
-    # The lanes of the adaptive design are enough for the cost of the √d rule and of its rivals.
+    # The runs of the adaptive design are enough for the cost of the √d rule and of its rivals.
     assert [claim.verdict for claim in claims[2:4]] == ["supported", "supported"]
     costs = [analysis.transfer_gap(table, config, "sqrt", power).value for power in (0.0, -0.5, -0.6)]
     assert costs[0] > costs[1] > costs[2]
@@ -91,16 +91,16 @@ def test_the_edge_of_the_tried_constants_is_reported():
     assert analysis.hidden_constant_text(table, WORKSTATION, "sqrt").endswith("at the edge of these values")
 
 
-def test_a_reading_without_a_finished_setting_has_no_constant_and_no_further_lanes():
+def test_a_reading_without_a_finished_setting_has_no_constant_and_no_further_runs():
     first = width_vocab.config.cells(WORKSTATION)
-    rows = [row_of(planned.cell, lane) for planned in first for lane in planned.lanes]
+    rows = [row_of(planned.cell, run) for planned in first for run in planned.runs]
     table = pd.DataFrame(rows)
     diverged = table["cell.model.embedding_multiplier"] > 1
     table.loc[diverged, "status"] = "diverged"
     assert analysis.hidden_constant(table, WORKSTATION, "sqrt") is None
     assert "finished with all tuning seeds" in analysis.hidden_constant_text(table, WORKSTATION, "sqrt")
-    lanes = analysis.follow_up(table, WORKSTATION)
-    assert set(lanes) == {planned.label for planned in first if "plain" in planned.label}
+    runs = analysis.follow_up(table, WORKSTATION)
+    assert set(runs) == {planned.label for planned in first if "plain" in planned.label}
 
 
 @pytest.mark.parametrize(

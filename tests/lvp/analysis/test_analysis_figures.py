@@ -13,7 +13,7 @@ WIDTHS = np.array([32, 48, 64, 96])
 RATES = 0.001 * 2.0 ** np.arange(9)
 
 
-def lanes(flat=()):
+def runs(flat=()):
     rng = np.random.default_rng(0)
     peaks = np.log(0.016) - 0.5 * np.log(WIDTHS / 64)
     curves = [0.15 * (np.log(RATES) - peak) ** 2 * (w not in flat) for w, peak in zip(WIDTHS, peaks, strict=True)]
@@ -26,7 +26,7 @@ def texts(figure) -> str:
 
 
 def test_the_figure_contains_its_text():
-    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), tier="laptop", corpus="zipf")
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(), tier="laptop", corpus="zipf")
     text = texts(figure)
     for words in (
         "tier laptop, corpus zipf",
@@ -42,7 +42,7 @@ def test_the_figure_contains_its_text():
 
 
 def test_flagged_optima_are_hollow_and_named():
-    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(flat=(48,)))
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(flat=(48,)))
     assert "width 48 (" in texts(figure) and "noise" in texts(figure)
     right = figure.axes[1]
     large = [line for line in right.get_lines() if line.get_markersize() == 8 and line.get_marker() in "osD^"]
@@ -51,13 +51,13 @@ def test_flagged_optima_are_hollow_and_named():
 
 
 def test_a_partial_sweep_is_marked():
-    assert "PARTIAL: 5 of 108 lanes" in texts(optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), partial=(5, 108)))
+    assert "PARTIAL: 5 of 108 runs" in texts(optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(), partial=(5, 108)))
 
 
 def test_given_optima_and_fit_are_used():
-    given_optima = optima(RATES, lanes())
+    given_optima = optima(RATES, runs())
     fit = slope(WIDTHS[:3], given_optima[:3])
-    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), optima=given_optima, fit=fit)
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(), optima=given_optima, fit=fit)
     assert f"{fit.slope:.2f}".replace("-", "−") in texts(figure)
 
 
@@ -82,9 +82,9 @@ NOTHING, DIVERGED = np.full((3, 9), np.nan), np.full((3, 9), np.inf)
     [
         ([NOTHING] * 4, 0, 0, 0, "usable optima: 0|32 (missing); 48 (missing); 64 (missing); 96 (missing)"),
         ([DIVERGED] * 4, 0, 0, 36, "usable optima: 0|32 (diverged); 48 (diverged); 64 (diverged); 96 (diverged)"),
-        ([curve[:1] for curve in lanes()], 36, 4, 0, "fit: slope −0.|geometric mean"),
-        ([curve - 3 for curve in lanes()], 36, 4, 0, "fit: slope −0."),
-        ([*lanes()[:2], NOTHING, DIVERGED], 18, 2, 9, "no interval from 2 widths|64 (missing); 96 (diverged)"),
+        ([curve[:1] for curve in runs()], 36, 4, 0, "fit: slope −0.|geometric mean"),
+        ([curve - 3 for curve in runs()], 36, 4, 0, "fit: slope −0."),
+        ([*runs()[:2], NOTHING, DIVERGED], 18, 2, 9, "no interval from 2 widths|64 (missing); 96 (diverged)"),
     ],
     ids=["nothing yet", "all diverged", "one seed", "negative losses", "half of it"],
 )
@@ -94,7 +94,7 @@ def test_any_state_of_a_sweep_is_drawn(losses, points, optima, crosses, words, t
     assert drawn(left) == {"points": points, "optima": optima, "crosses": crosses, "references": 0}
     assert drawn(right) == {"points": 0, "optima": optima, "crosses": 0, "references": 3 * bool(optima)}
     text = texts(figure)
-    assert "PARTIAL: 1 of 108 lanes" in text and all(word in text for word in words.split("|"))
+    assert "PARTIAL: 1 of 108 runs" in text and all(word in text for word in words.split("|"))
     # The 20 % tolerance of the paper has no meaning for losses below zero.
     positive = all((curve[np.isfinite(curve)] > 0).all() for curve in losses)
     assert ("within 20 % of the best loss" in text) == positive
@@ -104,7 +104,7 @@ def test_any_state_of_a_sweep_is_drawn(losses, points, optima, crosses, words, t
 
 
 def test_one_width():
-    figure = optimum_figure.optimum_vs_width(WIDTHS[:1], RATES, lanes()[:1])
+    figure = optimum_figure.optimum_vs_width(WIDTHS[:1], RATES, runs()[:1])
     left, right = figure.axes
     assert drawn(left) == {"points": 9, "optima": 1, "crosses": 0, "references": 0}
     assert drawn(right) == {"points": 0, "optima": 1, "crosses": 0, "references": 3}
@@ -115,7 +115,7 @@ def test_one_width():
 def test_figure_files_are_complete_and_reproducible(tmp_path):
     paths = []
     for name in ("one", "two"):
-        figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), tier="smoke")
+        figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(), tier="smoke")
         (tmp_path / name).mkdir()
         paths.append(optimum_figure.save(figure, tmp_path / name / "figure.v1"))
     assert [path.name for path in paths[0]] == ["figure.v1.png", "figure.v1.svg"]
@@ -126,7 +126,7 @@ def test_figure_files_are_complete_and_reproducible(tmp_path):
 
 def test_an_unwritable_path_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes())
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs())
     with pytest.raises(InputError, match="cannot write"):
         optimum_figure.save(figure, tmp_path / "file" / "figure")
 
@@ -142,7 +142,7 @@ def test_an_unwritable_path_is_an_error(tmp_path):
     ],
 )
 def test_bad_input_gives_a_one_line_error(change):
-    arguments = {"widths": WIDTHS, "rates": RATES, "losses_by_width": lanes(), **change}
+    arguments = {"widths": WIDTHS, "rates": RATES, "losses_by_width": runs(), **change}
     with pytest.raises(InputError) as caught:
         optimum_figure.optimum_vs_width(**arguments)
     assert len(str(caught.value).splitlines()) == 1

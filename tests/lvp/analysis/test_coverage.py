@@ -1,4 +1,4 @@
-"""Coverage of 95 % intervals of the slope: they contain the true slope in 90–98 % of synthetic sweeps, from lanes to
+"""Coverage of 95 % intervals of the slope: they contain the true slope in 90–98 % of synthetic sweeps, from runs to
 slope.
 
 Sweeps have 3 seeds (unless stated otherwise) with block effects, 9 rates a factor of 2 apart, and 4–6 widths from 32 to
@@ -42,7 +42,7 @@ class Scenario:
     rising_noise: bool = False  # noise grows with the rate, as it does near divergence
     step: float = float(np.log(2))
 
-    def lanes(self, rng, log_rates, peak, ratio):
+    def runs(self, rng, log_rates, peak, ratio):
         noise = rng.standard_normal((self.seeds, len(log_rates)))
         for r in range(1, len(log_rates)):
             kept = np.sqrt(1 - self.correlation**2)
@@ -63,8 +63,8 @@ def measure(scenario: Scenario, sweeps: int) -> dict:
         truth = rng.uniform(-1, 0.2)
         peaks = log_rates[4] + rng.uniform(-0.5, 0.5) * scenario.step + truth * np.log(widths / 64)
         peaks = peaks + scenario.lack_of_fit * rng.standard_normal(len(widths))
-        lanes = [scenario.lanes(rng, log_rates, *shape) for shape in zip(peaks, ratios, strict=True)]
-        fit = slope(widths, optima(np.exp(log_rates), lanes, num_bootstrap=200, seed=sweep))
+        runs = [scenario.runs(rng, log_rates, *shape) for shape in zip(peaks, ratios, strict=True)]
+        fit = slope(widths, optima(np.exp(log_rates), runs, num_bootstrap=200, seed=sweep))
         if fit.num_points >= 3:  # otherwise the interval is unbounded and covers everything
             covered.append(fit.interval[0] <= truth <= fit.interval[1])
             errors.append(fit.slope - truth)

@@ -16,7 +16,7 @@ def parabola(peak=PEAK, curvature=0.15):
 
 
 def sweep(noise=0.02, seeds=3, seed=0, curve=None, block=0.1):
-    """Returns lanes [seeds, 9] about a parabola, with seed blocks."""
+    """Returns runs [seeds, 9] about a parabola, with seed blocks."""
     rng = np.random.default_rng(seed)
     curve = parabola() if curve is None else curve
     blocks = block * rng.standard_normal((seeds, 1))
@@ -47,8 +47,8 @@ def test_identical_seeds_have_no_uncertainty():
 
 @pytest.mark.parametrize("method", ["quadratic", "geometric_mean", "argmin"])
 def test_the_order_of_seeds_does_not_matter(method):
-    lanes = sweep()
-    ordered, permuted = optimum(RATES, lanes, method=method), optimum(RATES, lanes[[2, 0, 1]], method=method)
+    runs = sweep()
+    ordered, permuted = optimum(RATES, runs, method=method), optimum(RATES, runs[[2, 0, 1]], method=method)
     assert ordered.rate == pytest.approx(permuted.rate, rel=1e-12)
     assert ordered.log_rate_std == pytest.approx(permuted.log_rate_std, rel=1e-9)
     assert ordered.interval == pytest.approx(permuted.interval, rel=1e-9)
@@ -56,9 +56,9 @@ def test_the_order_of_seeds_does_not_matter(method):
 
 @pytest.mark.parametrize("method", ["quadratic", "argmin"])
 def test_a_constant_per_seed_changes_only_the_loss(method):
-    lanes = sweep()
-    plain = optimum(RATES, lanes, method=method)
-    shifted = optimum(RATES, lanes + np.array([[0.7], [-0.3], [0.2]]), method=method)
+    runs = sweep()
+    plain = optimum(RATES, runs, method=method)
+    shifted = optimum(RATES, runs + np.array([[0.7], [-0.3], [0.2]]), method=method)
     assert shifted.rate == pytest.approx(plain.rate, rel=1e-9)
     assert shifted.log_rate_std == pytest.approx(plain.log_rate_std, rel=1e-9)
     assert shifted.noise_std == pytest.approx(plain.noise_std, rel=1e-9)
@@ -117,16 +117,16 @@ def test_the_geometric_mean_follows_the_paper():
     estimate = optimum(RATES, losses, method="geometric_mean", tolerance=0.2)
     assert estimate.rate == pytest.approx((RATES[2] * RATES[3] * RATES[4]) ** (1 / 3))
     assert estimate.band == (RATES[2], RATES[4])
-    two = np.array([losses, losses + 0.15])  # of the second seed, only 1.15 is within 20 % of the best lane
+    two = np.array([losses, losses + 0.15])  # of the second seed, only 1.15 is within 20 % of the best run
     estimate = optimum(RATES, two, method="geometric_mean", tolerance=0.2)
     assert estimate.rate == pytest.approx((RATES[2] * RATES[3] ** 2 * RATES[4]) ** (1 / 4))
 
 
-def test_the_geometric_mean_ignores_a_diverged_lane():
-    lanes = sweep(0.01)
-    whole = optimum(RATES, lanes, method="geometric_mean")
-    lanes[0, 7] = np.inf
-    estimate = optimum(RATES, lanes, method="geometric_mean")
+def test_the_geometric_mean_ignores_a_diverged_run():
+    runs = sweep(0.01)
+    whole = optimum(RATES, runs, method="geometric_mean")
+    runs[0, 7] = np.inf
+    estimate = optimum(RATES, runs, method="geometric_mean")
     assert estimate.rate == whole.rate
     assert estimate.log_rate_std == pytest.approx(whole.log_rate_std, rel=0.1)
 
@@ -166,23 +166,23 @@ def test_clear_curves_are_not_flagged():
 
 
 def test_divergence_is_a_note_outside_the_window_and_a_flag_inside():
-    lanes = sweep()
-    lanes[1, 8] = np.inf
-    estimate = optimum(RATES, lanes)
+    runs = sweep()
+    runs[1, 8] = np.inf
+    estimate = optimum(RATES, runs)
     assert not estimate.flags and "diverged" in estimate.notes[0]
-    lanes[0, 6] = np.inf
-    assert optimum(RATES, lanes).flags == ("diverged",)
-    lanes[:, 5:] = np.inf  # the best point is now the last finite one
-    assert {"edge", "diverged"} <= set(optimum(RATES, lanes).flags)
+    runs[0, 6] = np.inf
+    assert optimum(RATES, runs).flags == ("diverged",)
+    runs[:, 5:] = np.inf  # the best point is now the last finite one
+    assert {"edge", "diverged"} <= set(optimum(RATES, runs).flags)
 
 
-def test_missing_lanes():
-    lanes = sweep(block=1.0)
-    lanes[2, 0] = np.nan
-    estimate = optimum(RATES, lanes)
+def test_missing_runs():
+    runs = sweep(block=1.0)
+    runs[2, 0] = np.nan
+    estimate = optimum(RATES, runs)
     assert not estimate.flags and "missing" in estimate.notes[0]
-    lanes[0, 4] = np.nan
-    estimate = optimum(RATES, lanes)
+    runs[0, 4] = np.nan
+    estimate = optimum(RATES, runs)
     assert estimate.flags == ("missing",)
     assert abs(np.log(estimate.rate) - PEAK) < 0.1  # a plain mean would be off by a third of the seed's block
 
@@ -192,9 +192,9 @@ def test_grids_without_enough_losses():
         for method in ("quadratic", "geometric_mean", "argmin"):
             estimate = optimum(RATES, np.full((3, 9), value), method=method)
             assert estimate.flags == (flag,) and np.isnan(estimate.rate) and not estimate.resolved
-    lanes = np.full((3, 9), np.nan)
-    lanes[:, 3:5] = [[1.0, 1.1]]
-    assert "missing" in optimum(RATES, lanes).flags
+    runs = np.full((3, 9), np.nan)
+    runs[:, 3:5] = [[1.0, 1.1]]
+    assert "missing" in optimum(RATES, runs).flags
 
 
 def test_one_seed_has_no_std_unless_the_noise_is_given():
@@ -214,13 +214,13 @@ def test_only_asymmetric_curves_are_noted():
 
 
 def test_optima_pool_the_noise_and_accept_a_grid_per_width():
-    lanes = [sweep(seed=s) for s in range(4)]
-    pooled = optima(RATES, lanes)
+    runs = [sweep(seed=s) for s in range(4)]
+    pooled = optima(RATES, runs)
     assert max(o.noise_std for o in pooled) / min(o.noise_std for o in pooled) < 1.5
-    assert pooled[0].degrees_of_freedom > optimum(RATES, lanes[0]).degrees_of_freedom
-    by_width = optima(np.array([RATES, 2 * RATES, RATES, RATES]), lanes)
+    assert pooled[0].degrees_of_freedom > optimum(RATES, runs[0]).degrees_of_freedom
+    by_width = optima(np.array([RATES, 2 * RATES, RATES, RATES]), runs)
     assert by_width[1].rate == pytest.approx(2 * pooled[1].rate)
-    shorter = optima([RATES[1:], *[RATES] * 3], [lanes[0][:, 1:], *lanes[1:]])
+    shorter = optima([RATES[1:], *[RATES] * 3], [runs[0][:, 1:], *runs[1:]])
     assert [o.rate for o in shorter] == pytest.approx([o.rate for o in pooled], rel=0.02)
 
 

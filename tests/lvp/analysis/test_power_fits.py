@@ -198,7 +198,7 @@ def test_paule_mandel_makes_the_scatter_equal_its_expectation():
 
 
 def test_negligible_noise_gives_the_fit_of_unknown_noise():
-    """Lanes agree to rounding. The bracket of τ² once closed on its root here."""
+    """Runs agree to rounding. The bracket of τ² once closed on its root here."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         rates = law(-0.5, 0.2) * np.exp(0.3 * rng.standard_normal(9))

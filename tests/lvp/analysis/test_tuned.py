@@ -19,7 +19,7 @@ def swept(rng, helps: float, *, edge: bool, selecting: int = SELECTING) -> dict[
     """Returns, by warm-up, the losses of a planted sweep at the selected rate.
 
     The curve is the same for every warm-up. Without warm-up, the loss is larger by `helps` at every rate. With `edge`,
-    a lane loses 0.3 nats with a probability that grows with the rate: about 1/7 at the rate of the least mean.
+    a run loses 0.3 nats with a probability that grows with the rate: about 1/7 at the rate of the least mean.
     """
     curve = 3.4 + 0.06 * np.log(RATES / 0.02) ** 2
     unstable = 1 / (1 + np.exp(-4 * np.log(RATES / 0.02))) if edge else np.zeros(len(RATES))
@@ -107,6 +107,6 @@ def test_exchanged_groups_give_the_opposite_interval():
 
 
 @pytest.mark.parametrize("lost", [np.nan, np.inf])
-def test_a_lane_without_a_loss_leaves_the_interval_unknown(lost):
+def test_a_run_without_a_loss_leaves_the_interval_unknown(lost):
     rows = [Tuned(np.array([1.0, 1.1, 1.2])), Tuned(np.array([1.0, lost, 1.2]))]
     assert difference([rows[:1]], [rows]).interval is None

@@ -111,7 +111,7 @@ def test_a_sweep_trains_and_draws_without_output(finished, cache, tmp_path, monk
         assert code == expected and "Traceback" not in stderr and "Errno" not in stderr
         assert (out / "figure.png").exists()
         lost += len(whole) - len(outcomes(out))
-        wrong += sum(outcome != whole[lane] for lane, outcome in outcomes(out).items())
+        wrong += sum(outcome != whole[run] for run, outcome in outcomes(out).items())
     record("the output is full or closed", injected=len(REDIRECTIONS), lost=lost, repeated=0, wrong=wrong)
     assert (lost, wrong) == (0, 0)
 

@@ -58,7 +58,7 @@ def test_schedules_per_role(params, gradients, trajectory):
 
 
 def test_traced_rates_under_jit_and_vmap_equal_the_loop(params, gradients):
-    def run(rates):
+    def trained(rates):
         tx = optim.by_role(optax.adam, rates, b1=0.9, b2=0.95, eps=1e-8)
 
         def step(carry, gradient):
@@ -69,23 +69,23 @@ def test_traced_rates_under_jit_and_vmap_equal_the_loop(params, gradients):
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *gradients)
         return jax.lax.scan(step, (params, tx.init(params)), stacked)[0][0]
 
-    lanes = {role: jnp.asarray([rate, 2 * rate, 0.0]) for role, rate in RATES.items()}
-    batched = jax.jit(jax.vmap(run))(lanes)
-    single = jax.jit(run)
-    for lane in range(3):
-        alone = single(jax.tree.map(lambda rate, lane=lane: rate[lane], lanes))
-        assert_trees_close(jax.tree.map(lambda leaf, lane=lane: leaf[lane], batched), alone)
+    runs = {role: jnp.asarray([rate, 2 * rate, 0.0]) for role, rate in RATES.items()}
+    batched = jax.jit(jax.vmap(trained))(runs)
+    single = jax.jit(trained)
+    for run in range(3):
+        alone = single(jax.tree.map(lambda rate, run=run: rate[run], runs))
+        assert_trees_close(jax.tree.map(lambda leaf, run=run: leaf[run], batched), alone)
     assert_trees_equal(jax.tree.map(lambda leaf: leaf[2], batched), params)  # a rate of 0 changes nothing
     assert single._cache_size() == 1  # the rate is traced: one compilation for all rates
 
 
-def test_a_diverging_rate_changes_no_bit_of_other_lanes(params, gradients):
+def test_a_diverging_rate_changes_no_bit_of_other_runs(params, gradients):
     def step(rate):
         tx = optim.by_role(optax.adam, {**RATES, "hidden": rate})
         return optax.apply_updates(params, tx.update(gradients[0], tx.init(params), params)[0])
 
-    lane = lambda rates: jax.tree.map(lambda leaf: leaf[0], jax.vmap(step)(jnp.asarray(rates)))  # noqa: E731
-    assert_trees_equal(lane([0.1, jnp.inf]), lane([0.1, 0.1]))
+    run = lambda rates: jax.tree.map(lambda leaf: leaf[0], jax.vmap(step)(jnp.asarray(rates)))  # noqa: E731
+    assert_trees_equal(run([0.1, jnp.inf]), run([0.1, 0.1]))
 
 
 def test_absent_roles_have_no_parameter_state(params):

@@ -226,7 +226,7 @@ def test_an_injected_rate_can_be_changed_in_the_state_without_recompiling(params
 
 
 def test_vmap_over_rates_and_decays_equals_a_loop(params, gradients):
-    def run(rate, weight_decay):
+    def trained(rate, weight_decay):
         tx = optim.parametrized(
             optax.adamw,
             LVP,
@@ -235,18 +235,18 @@ def test_vmap_over_rates_and_decays_equals_a_loop(params, gradients):
             decay="independent",
             peak_learning_rate=rate,
         )
-        lane, state = params, tx.init(params)
+        current, state = params, tx.init(params)
         for gradient in gradients:
-            updates, state = tx.update(gradient, state, lane)
-            lane = optax.apply_updates(lane, updates)
-        return lane
+            updates, state = tx.update(gradient, state, current)
+            current = optax.apply_updates(current, updates)
+        return current
 
     some, decays = jnp.asarray([0.01, 0.03, 0.1]), jnp.asarray([0.0, 0.1, 0.2])
-    batched = jax.jit(jax.vmap(run))(some, decays)
-    single = jax.jit(run)
-    for lane in range(3):
-        alone = single(some[lane], decays[lane])
-        assert_trees_close(jax.tree.map(lambda leaf, lane=lane: leaf[lane], batched), alone, atol=1e-6)
+    batched = jax.jit(jax.vmap(trained))(some, decays)
+    single = jax.jit(trained)
+    for run in range(3):
+        alone = single(some[run], decays[run])
+        assert_trees_close(jax.tree.map(lambda leaf, run=run: leaf[run], batched), alone, atol=1e-6)
 
 
 def test_multi_steps_averages_gradients(params, gradients, trajectory):

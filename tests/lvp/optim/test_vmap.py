@@ -1,4 +1,4 @@
-"""Sweeps in one program: `jax.vmap` over rates and seeds equals a loop, and a diverged lane does not affect the
+"""Sweeps in one program: `jax.vmap` over rates and seeds equals a loop, and a diverged run does not affect the
 others."""
 
 import functools
@@ -71,9 +71,9 @@ def drawn(seed: int) -> tuple[dict, dict, dict]:
     return start, goal, noise
 
 
-def run(make, rate, data, poison):
+def trained(make, rate, data, poison):
     """Runs twenty steps towards the goal under noise; `poison` is added to the gradient of one step. A gradient is a
-    separate sum for each coordinate, so lanes cannot round differently, and only the optimizer is compared."""
+    separate sum for each coordinate, so runs cannot round differently, and only the optimizer is compared."""
     start, goal, noise = data
     tx = make(rate)
 
@@ -88,48 +88,50 @@ def run(make, rate, data, poison):
     return jax.lax.scan(step, (start, tx.init(start)), (jnp.arange(STEPS), noise))[0]
 
 
-LANES = [drawn(seed) for seed in range(len(RATES))]
+RUNS = [drawn(seed) for seed in range(len(RATES))]
 
 
 @functools.cache
 def program(name: str):
-    return jax.jit(jax.vmap(functools.partial(run, OPTIMIZERS[name])))
+    return jax.jit(jax.vmap(functools.partial(trained, OPTIMIZERS[name])))
 
 
 @functools.cache
 def swept(name: str, poison: tuple[float, ...]):
-    """Returns parameters and state of the lanes (rate, seed), with a poison each, from one compiled program per
+    """Returns parameters and state of the runs (rate, seed), with a poison each, from one compiled program per
     optimizer."""
-    data = jax.tree.map(lambda *leaves: np.stack(leaves), *LANES)
+    data = jax.tree.map(lambda *leaves: np.stack(leaves), *RUNS)
     return jax.device_get(program(name)(RATES, data, np.float32(poison)))
 
 
-def lane(tree, i: int):
+def of_run(tree, i: int):
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
 @pytest.mark.parametrize("name", all_slow_but(FEW, OPTIMIZERS))
-def test_lanes_equal_a_loop(name):
+def test_runs_equal_a_loop(name):
     """The tolerance is 2e-6 of a leaf's largest entry. Twenty roundings of 6e-8 can add up to 1.2e-6."""
-    single = jax.jit(functools.partial(run, OPTIMIZERS[name]))
-    lanes = swept(name, (0.0, 0.0, 0.0))
-    for i, (rate, data) in enumerate(zip(RATES, LANES, strict=True)):
+    single = jax.jit(functools.partial(trained, OPTIMIZERS[name]))
+    runs = swept(name, (0.0, 0.0, 0.0))
+    for i, (rate, data) in enumerate(zip(RATES, RUNS, strict=True)):
         alone = jax.device_get(single(rate, data, np.float32(0)))
-        for a, b in zip(jax.tree.leaves(lane(lanes, i)), jax.tree.leaves(alone), strict=True):
+        for a, b in zip(jax.tree.leaves(of_run(runs, i)), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * np.max(np.abs(b)))
     assert single._cache_size() == program(name)._cache_size() == 1  # rates are traced: one compilation for all
-    first, second, third = (lane(lanes[0], i)["head"]["kernel"] for i in range(3))
+    first, second, third = (of_run(runs[0], i)["head"]["kernel"] for i in range(3))
     assert not np.allclose(first, second, atol=0.1) and not np.allclose(second, third, atol=0.1)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_diverged_lane_does_not_affect_other_lanes(name, bad):
-    """Compares bits with the same program on the same lanes without poison."""
+def test_a_diverged_run_does_not_affect_other_runs(name, bad):
+    """Compares bits with the same program on the same runs without poison."""
     healthy, broken = swept(name, (0.0, 0.0, 0.0)), swept(name, (0.0, float(bad), 0.0))
     for i in (0, 2):
-        jax.tree.map(np.testing.assert_array_equal, lane(broken, i), lane(healthy, i))
-    same = jax.tree.map(np.array_equal, lane(broken, 1), lane(healthy, 1))
+        jax.tree.map(np.testing.assert_array_equal, of_run(broken, i), of_run(healthy, i))
+    same = jax.tree.map(np.array_equal, of_run(broken, 1), of_run(healthy, 1))
     assert not all(jax.tree.leaves(same[0]))  # control: the poison had an effect
     if np.isnan(bad):
-        assert all(np.all(np.isnan(leaf)) for leaf in jax.tree.leaves(lane(broken[0], 1)))  # and the effect is visible
+        assert all(
+            np.all(np.isnan(leaf)) for leaf in jax.tree.leaves(of_run(broken[0], 1))
+        )  # and the effect is visible

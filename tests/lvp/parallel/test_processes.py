@@ -18,20 +18,20 @@ from lvp import roles, training
 from lvp.files import checkpoints
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import processes, sharding
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program
+from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run
 
 ROOT = Path(__file__).parents[3]
 STEPS, HALF = 20, 9
 MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=8, head_dim=4, positions="rotary", mlp="swiglu")
 CELL = Cell(MODEL, DataConfig("none", order="rows"), 4, STEPS, OptimizerConfig("adamw", {"weight_decay": 0.1}))
-LANE = Lane(dict.fromkeys(roles.ROLES, 0.02), dict.fromkeys(roles.ROLES, 0.2), 0)
+RUN = Run(dict.fromkeys(roles.ROLES, 0.02), dict.fromkeys(roles.ROLES, 0.2), 0)
 LATE = 40.0  # seconds; a collective operation on CPUs waits 30
 TOLERANCE = 1e-5  # nats, compared with one device
 
 
 def feed(mesh):
     tokens = np.arange(2000, dtype=np.int32) ** 2 % MODEL.vocab
-    return training.StreamedTokens(CELL, tokens[:1900], tokens[1900:], LANE.seed, mesh)
+    return training.StreamedTokens(CELL, tokens[:1900], tokens[1900:], RUN.seed, mesh)
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def program(mesh) -> Program:
 
 
 def train(mesh, **options) -> list[float]:
-    (outcome,) = training.run(program(mesh), [LANE], feed(mesh), **options)
+    (outcome,) = training.run(program(mesh), [RUN], feed(mesh), **options)
     return [*outcome.curve_losses, outcome.valid_loss]
 
 
@@ -49,7 +49,7 @@ def train(mesh, **options) -> list[float]:
 
 def first_half(mesh, folder: Path) -> dict:
     """Trains half of the steps and saves."""
-    for step, state in training.chunks(program(mesh), [LANE], feed(mesh), chunk_seconds=0):
+    for step, state in training.chunks(program(mesh), [RUN], feed(mesh), chunk_seconds=0):
         if step == HALF:
             checkpoints.save_step(folder / "lane", step, state, "a")
             return {"stopped": step}
@@ -58,7 +58,7 @@ def first_half(mesh, folder: Path) -> dict:
 
 def second_half(mesh, folder: Path) -> dict:
     """Resumes from the saved step. The length of chunks depends on each process' clock."""
-    step, state, _ = checkpoints.latest(folder / "lane", program(mesh).lane_shapes(), "a")
+    step, state, _ = checkpoints.latest(folder / "lane", program(mesh).run_shapes(), "a")
     kernel = state["params"]["head"]["kernel"]
     assert not kernel.is_fully_addressable and kernel.addressable_shards[0].data.shape == (8, 40)
     return {"from": step, "losses": train(mesh, state=state, step=step, chunk_seconds=0.001)}
@@ -73,11 +73,11 @@ def damaged(mesh, folder: Path) -> dict:
     if jax.process_index() == 0:
         flip_a_byte(folder / "lane")
     processes.gathered([1])
-    return {"usable": checkpoints.latest(folder / "lane", program(mesh).lane_shapes(), "a") is not None}
+    return {"usable": checkpoints.latest(folder / "lane", program(mesh).run_shapes(), "a") is not None}
 
 
 def another_configuration(mesh, folder: Path) -> dict:
-    return {"usable": checkpoints.latest(folder / "lane", program(mesh).lane_shapes(), "b") is not None}
+    return {"usable": checkpoints.latest(folder / "lane", program(mesh).run_shapes(), "b") is not None}
 
 
 def late(mesh, folder: Path) -> dict:
@@ -157,7 +157,7 @@ def test_two_processes_train_save_and_resume(tmp_path):
     alone = np.array(train(None))
     first = run(tmp_path, whole, first_half)
     # One process reads the checkpoint of two.
-    step, state, _ = checkpoints.latest(tmp_path / "lane", program(None).lane_shapes(), "a")
+    step, state, _ = checkpoints.latest(tmp_path / "lane", program(None).run_shapes(), "a")
     assert step == HALF
     np.testing.assert_allclose(train(None, state=state, step=step), alone, atol=TOLERANCE)
     second = run(tmp_path, second_half, another_configuration, damaged)

@@ -19,7 +19,7 @@ def test_evidence_covers_every_entry_of_every_committed_result():
         for row in result["entries"].values():
             parametrization.table(row["rule"], width=64, vocab=256)
             for name in ("mean", "worst"):
-                if row[f"{name}_gap"] is not None:  # None: lanes diverged
+                if row[f"{name}_gap"] is not None:  # None: runs diverged
                     low, high = row[f"{name}_gap_interval"]
                     assert low <= row[f"{name}_gap"] <= high and row["mean_gap"] <= row["worst_gap"]
                     assert row["worst_gap"] == max(row["gaps"].values())

@@ -207,7 +207,7 @@ def test_the_text_quotes_the_committed_evidence():
 def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
     result = {"tier": "t", "corpus": "c", "commit": "0", "seeds": 3, "references_at_edge": ["depth × 8"]}
     result["measured"] = {"width": [64, 256], "vocab": [100, 1000], "depth": [2, 16]}
-    row = {"rule": "lvp", "constant_at_edge": True, "mean_gap": None, "worst_gap": None}  # None: lanes diverged
+    row = {"rule": "lvp", "constant_at_edge": True, "mean_gap": None, "worst_gap": None}  # None: runs diverged
     row["gaps"] = {"width × 8": 0.1, "depth × 8": None}
     evidence = {"r": result | {"entries": {"LVP": row}}}
     monkeypatch.setattr(lvp.parametrization.evidence, "transfer", lambda: evidence)

@@ -25,14 +25,14 @@ class Step(NamedTuple):
     updates: Any
 
 
-def steps(cell, lane, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
-    """Returns all steps of a lane under `tx`, whose update receives `extra` of the gradients of the micro-batches."""
+def steps(cell, run, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
+    """Returns all steps of a run under `tx`, whose update receives `extra` of the gradients of the micro-batches."""
     model = decoder(cell.model)
-    init_key, data_key = jax.random.split(jax.random.key(lane.seed))
+    init_key, data_key = jax.random.split(jax.random.key(run.seed))
 
     @jax.jit
     def start():
-        params = model.init(init_key, lane.init_std)
+        params = model.init(init_key, run.init_std)
         return params, tx.init(params)
 
     def loss_of(params, windows):
@@ -58,7 +58,7 @@ def steps(cell, lane, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
 
 
 def assert_same_to_rounding(result, other) -> None:
-    """Asserts that two programs trained the same lane: equal status, losses equal to rounding.
+    """Asserts that two programs trained the same run: equal status, losses equal to rounding.
 
     The compiler orders the sums of two programs differently. A float32 rounding is 6e-8 of a number. The compared
     trainings have at most 8 steps with some tens of consecutive roundings each: 1e-5 allows 166 roundings.

@@ -10,7 +10,7 @@ from lvp import measures, optim, roles, training
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
@@ -30,10 +30,10 @@ HELD = dataclasses.replace(
 )
 
 
-def lane(cell=CELL, rate=0.01, warmup=2, momentum=0.9, seed=0):
+def run(cell=CELL, rate=0.01, warmup=2, momentum=0.9, seed=0):
     ones = dict.fromkeys(roles.ROLES, 1.0)
     rates, std = ({r: x * y for r, y in ones.items()} for x in (rate, 0.25))
-    return Lane(rates, std, seed, warmup, {cell.optimizer.momentum: momentum})
+    return Run(rates, std, seed, warmup, {cell.optimizer.momentum: momentum})
 
 
 @pytest.fixture(scope="module")
@@ -53,34 +53,34 @@ def held():
     return Program(HELD)
 
 
-def reference_steps(trained_lane, data, cell=CELL, **changed):
+def reference_steps(trained_run, data, cell=CELL, **changed):
     """Runs the same training with `plain_training`, with the given changes."""
-    rate = optim.trapezoid(trained_lane.learning_rates["hidden"], cell.steps, warmup_steps=trained_lane.warmup_steps)
+    rate = optim.trapezoid(trained_run.learning_rates["hidden"], cell.steps, warmup_steps=trained_run.warmup_steps)
     if cell is HELD:
-        options = {"batch_size": cell.batch, "b": trained_lane.options["b"], "weight_decay": 0.1} | changed
+        options = {"batch_size": cell.batch, "b": trained_run.options["b"], "weight_decay": 0.1} | changed
         extra = lambda micro: {"gradient_snr": optim.gradient_snr(micro, cell.micro_batch_size)}  # noqa: E731
-        return plain_training.steps(cell, trained_lane, data, optim.lion_ar(rate, **options), extra)
+        return plain_training.steps(cell, trained_run, data, optim.lion_ar(rate, **options), extra)
     mask = lambda params: jax.tree.map(lambda role: role != "vector", roles.labels(params))  # noqa: E731
-    options = {"b1": trained_lane.options["b1"], "b2": 0.95, "weight_decay": 0.1, "mask": mask} | changed
-    return plain_training.steps(cell, trained_lane, data, optim.adamw(rate, **options))
+    options = {"b1": trained_run.options["b1"], "b2": 0.95, "weight_decay": 0.1, "mask": mask} | changed
+    return plain_training.steps(cell, trained_run, data, optim.adamw(rate, **options))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("warmup, momentum", [slow(0, 0.9), (2, 0.9), slow(4, 0.5)])
 def test_training_equals_plain_micro_batches_with_the_schedule(program, data, warmup, momentum):
-    trained_lane = lane(warmup=warmup, momentum=momentum)
-    (result,) = training.run(program, [trained_lane], data)
-    expected = [step.loss for step in reference_steps(trained_lane, data)]
+    trained_run = run(warmup=warmup, momentum=momentum)
+    (result,) = training.run(program, [trained_run], data)
+    expected = [step.loss for step in reference_steps(trained_run, data)]
     np.testing.assert_allclose(result.curve_losses, expected, rtol=3e-5)
     # Another warm-up or momentum gives another training.
-    assert not np.allclose(expected, [s.loss for s in reference_steps(lane(warmup=3), data)], rtol=1e-4)
-    assert not np.allclose(expected, [s.loss for s in reference_steps(trained_lane, data, b1=0.7)], rtol=1e-4)
+    assert not np.allclose(expected, [s.loss for s in reference_steps(run(warmup=3), data)], rtol=1e-4)
+    assert not np.allclose(expected, [s.loss for s in reference_steps(trained_run, data, b1=0.7)], rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_the_number_of_micro_batches_changes_training_only_to_rounding(data):
     cells = [dataclasses.replace(CELL, micro_batches=k, measured_steps=()) for k in (1, 6)]
-    whole, parts = [training.run(Program(cell), [lane()], data)[0] for cell in cells]
+    whole, parts = [training.run(Program(cell), [run()], data)[0] for cell in cells]
     np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=3e-5)
 
 
@@ -88,8 +88,8 @@ def test_the_number_of_micro_batches_changes_training_only_to_rounding(data):
 def test_warmups_momenta_and_rates_share_one_compilation(program, data):
     program.compile(data)
     compiled = program.advance
-    for trained_lane in (lane(), lane(rate=0.1, warmup=4, momentum=0.0), lane(warmup=0, seed=3)):
-        assert training.run(program, [trained_lane], data)[0].status == "finished"
+    for trained_run in (run(), run(rate=0.1, warmup=4, momentum=0.0), run(warmup=0, seed=3)):
+        assert training.run(program, [trained_run], data)[0].status == "finished"
     assert program.advance is compiled
 
 
@@ -98,9 +98,9 @@ def test_warmups_momenta_and_rates_share_one_compilation(program, data):
 def test_measures_equal_a_direct_calculation(which, data, request):
     program = request.getfixturevalue(which)
     cell = program.cell
-    trained_lane = lane(cell)
-    (result,) = training.run(program, [trained_lane], data)
-    taken = reference_steps(trained_lane, data, cell)
+    trained_run = run(cell)
+    (result,) = training.run(program, [trained_run], data)
+    taken = reference_steps(trained_run, data, cell)
     for at, step in ((0, 0), (1, cell.steps - 1)):
         before = taken[step]
         matrices = {path: {k: v[at] for k, v in m.items()} for path, m in result.measures["matrices"].items()}
@@ -126,19 +126,19 @@ def by_path(tree):
 
 @pytest.mark.slow
 def test_representation_change_is_held_by_the_snr_of_each_parameter(held, data):
-    trained_lane = lane(HELD)
-    (result,) = training.run(held, [trained_lane], data)
-    expected = [step.loss for step in reference_steps(trained_lane, data, HELD)]
+    trained_run = run(HELD)
+    (result,) = training.run(held, [trained_run], data)
+    expected = [step.loss for step in reference_steps(trained_run, data, HELD)]
     np.testing.assert_allclose(result.curve_losses, expected, rtol=2e-3)  # signs of rounding errors may differ
-    unheld = [step.loss for step in reference_steps(trained_lane, data, HELD, batch_size=None)]
+    unheld = [step.loss for step in reference_steps(trained_run, data, HELD, batch_size=None)]
     assert not np.allclose(expected, unheld, rtol=5e-3)
 
 
 @pytest.mark.slow
 def test_measuring_micro_batches_changes_training_only_to_rounding(program, data):
     plain = Program(dataclasses.replace(CELL, measured_steps=()))
-    (measured,) = training.run(program, [lane()], data)
-    (result,), (another_seed,) = (training.run(plain, [trained_lane], data) for trained_lane in (lane(), lane(seed=1)))
+    (measured,) = training.run(program, [run()], data)
+    (result,), (another_seed,) = (training.run(plain, [trained_run], data) for trained_run in (run(), run(seed=1)))
     plain_training.assert_same_to_rounding(measured, result)
     assert not np.allclose(another_seed.curve_losses, result.curve_losses, rtol=1e-3)
 
@@ -166,18 +166,18 @@ def test_impossible_cells_are_named(changes, named):
         ({"options": {"b2": 0.9}}, r"the options that its cell traces \(b1\), got b2"),
     ],
 )
-def test_untrainable_lanes_are_named(changes, named):
+def test_untrainable_runs_are_named(changes, named):
     with pytest.raises(InputError, match=named):
-        CELL.check(dataclasses.replace(lane(), **changes))
+        CELL.check(dataclasses.replace(run(), **changes))
     with pytest.raises(InputError, match="constant"):
-        dataclasses.replace(CELL, cooldown=None).check(lane())
+        dataclasses.replace(CELL, cooldown=None).check(run())
     with pytest.raises(InputError, match="at least 2 micro-batches"):
         measures.snr({"head": {"kernel": np.ones((2, 2))}}, {"head": {"kernel": np.ones((1, 2))}}, 1, 4)
 
 
 def test_only_arguments_of_the_factory_can_be_traced():
     for name in ("b3", "batch_size"):
-        with pytest.raises(InputError, match=f"traced: '{name}' is not an option of lion_ar that a lane can set"):
+        with pytest.raises(InputError, match=f"traced: '{name}' is not an option of lion_ar that a run can set"):
             OptimizerConfig("lion_ar", {}, traced=(name,))
 
 

@@ -13,7 +13,7 @@ from lvp import roles, training
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData
 from sweeps import work
 from tests.lvp.training import plain_training
 
@@ -27,7 +27,7 @@ CELL = Cell(
     measures=("movement", "validation"),
 )
 RATE = 0.1
-LANE = Lane(dict.fromkeys(roles.ROLES, RATE), dict.fromkeys(roles.ROLES, 1.0), 3)
+RUN = Run(dict.fromkeys(roles.ROLES, RATE), dict.fromkeys(roles.ROLES, 1.0), 3)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def data():
 
 
 def outcome(data, **changes):
-    (result,) = training.run(Program(dataclasses.replace(CELL, **changes)), [LANE], data)
+    (result,) = training.run(Program(dataclasses.replace(CELL, **changes)), [RUN], data)
     return result
 
 
@@ -54,7 +54,7 @@ def norms(result):
 @pytest.mark.slow
 def test_an_update_is_at_most_the_rate_times_the_norm(data):
     """SGD's update is the gradient times the rate. The norm clips the first step."""
-    gradient = plain_training.steps(CELL, LANE, data, optax.sgd(RATE))[0].gradients
+    gradient = plain_training.steps(CELL, RUN, data, optax.sgd(RATE))[0].gradients
     norm = 0.5 * float(optax.tree.norm(gradient))
     clipped = norms(outcome(data, clip_norm=norm, measures=("movement",))) / RATE
     assert clipped[0] == pytest.approx(norm, rel=1e-4) and np.all(clipped <= norm * (1 + 1e-4))
@@ -83,7 +83,7 @@ def test_validation_changes_training_only_to_rounding(data, plain):
 
 @pytest.mark.slow
 def test_later_positions_are_the_second_half_of_each_window(data):
-    last = plain_training.steps(CELL, LANE, data, optax.sgd(RATE))[-1]
+    last = plain_training.steps(CELL, RUN, data, optax.sgd(RATE))[-1]
     params, model = optax.apply_updates(last.params, last.updates), decoder(CELL.model)
     windows = jnp.concatenate(data.valid)
     logits = model.apply(params, windows[:, :-1]) @ model.head(params)

@@ -9,12 +9,12 @@ import pytest
 from lvp import optim, training
 from lvp.models.configs import DecoderConfig
 from lvp.parametrization import table
-from lvp.training import Cell, DataConfig, Lane, Program, TrainingData
+from lvp.training import Cell, DataConfig, Program, Run, TrainingData
 from lvp.training.outcome import curve
 
 MODEL = DecoderConfig(24, 16, layers=1, context=8, head_dim=8)
 CELL = Cell(MODEL, DataConfig("none"), batch=4, steps=12, cooldown=0.5)
-LANE = Lane.under(table("lvp", width=16, vocab=24), 0.02, 0, warmup_steps=3)
+RUN = Run.under(table("lvp", width=16, vocab=24), 0.02, 0, warmup_steps=3)
 TOKENS = np.arange(600, dtype=np.int32) ** 2 % MODEL.vocab
 
 
@@ -41,12 +41,12 @@ def test_values_that_are_not_finite_are_none():
 def test_norms_and_rates_of_a_run():
     """The first norm is that of the initial gradient, and clipping does not change it."""
     data = TrainingData.from_tokens(CELL, TOKENS[:500], TOKENS[500:])
-    (plain,) = training.run(Program(CELL), [LANE], data)
-    (clipped,) = training.run(Program(clipping := replace(CELL, clip_norm=0.01)), [LANE], data)
-    schedule = optim.trapezoid(LANE.hidden_rate, 12, warmup_steps=3, cooldown=0.5)
+    (plain,) = training.run(Program(CELL), [RUN], data)
+    (clipped,) = training.run(Program(clipping := replace(CELL, clip_norm=0.01)), [RUN], data)
+    schedule = optim.trapezoid(RUN.hidden_rate, 12, warmup_steps=3, cooldown=0.5)
     np.testing.assert_allclose(plain.curve_rates, schedule(np.arange(12)), rtol=1e-5)
     program = Program(clipping)
-    state = jax.jit(program._init)(LANE.arrays())
+    state = jax.jit(program._init)(RUN.arrays())
     gradient_of = jax.jit(lambda s, d: jax.grad(program._loss)(s["params"], program._batch(0, s, d)))
     gradient = gradient_of(state, data)
     norm = np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(gradient)))

@@ -1,4 +1,4 @@
-"""A lane of a table trains like `optim.parametrized` with the same table in a user script."""
+"""A run of a table trains like `optim.parametrized` with the same table in a user script."""
 
 import functools
 
@@ -12,7 +12,7 @@ from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.decoder import decoder
 from lvp.parametrization import table, uniform
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
@@ -40,29 +40,29 @@ def cell_of(optimizer):
 )
 def test_the_program_equals_the_documented_chain(optimizer, factory, decay, data_of):
     cell = cell_of(optimizer)
-    lane, data = Lane.under(LVP, RATE, seed=0), data_of(cell)
-    (outcome,) = training.run(Program(cell), [lane], data)
+    run, data = Run.under(LVP, RATE, seed=0), data_of(cell)
+    (outcome,) = training.run(Program(cell), [run], data)
     options = {name: value for name, value in optimizer.options.items() if name != "weight_decay"}
     chain = optim.parametrized(factory, LVP, learning_rate=RATE, weight_decay=decay, **options)
-    by_hand = [step.loss for step in plain_training.steps(cell, lane, data, chain)]
+    by_hand = [step.loss for step in plain_training.steps(cell, run, data, chain)]
     np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
     # Control: one rate for all roles gives another training.
     one_rate = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE, **options)
-    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, one_rate)], rtol=1e-3)
+    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, run, data, one_rate)], rtol=1e-3)
 
 
-def test_a_lane_has_the_tables_numbers_and_its_deviations():
-    lane = Lane.under(LVP, RATE, seed=3, rates={"embedding": 0.7}, stds={"output": 0.9})
-    assert lane.learning_rates == {
+def test_a_run_has_the_tables_numbers_and_its_deviations():
+    run = Run.under(LVP, RATE, seed=3, rates={"embedding": 0.7}, stds={"output": 0.9})
+    assert run.learning_rates == {
         "embedding": 0.7,
         "position": RATE * 4,
         "hidden": RATE,
         "output": RATE,
         "vector": RATE,
     }
-    assert lane.init_std == {"embedding": 0.25, "position": 0.25, "hidden": 0.25, "output": 0.9, "vector": 0.0}
+    assert run.init_std == {"embedding": 0.25, "position": 0.25, "hidden": 0.25, "output": 0.9, "vector": 0.0}
     with pytest.raises(InputError, match="'head'"):
-        Lane.under(LVP, RATE, 0, rates={"head": 0.1})
+        Run.under(LVP, RATE, 0, rates={"head": 0.1})
 
 
 def test_uniform_has_one_rate_and_decays_only_matrices():

@@ -14,7 +14,7 @@ from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, language, records, tasks
+from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData, language, records, tasks
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
@@ -28,8 +28,8 @@ def cell(kind="adam", tied=False, **options):
     return dataclasses.replace(MEASURED, model=model, optimizer=OptimizerConfig(kind, options))
 
 
-def lane(rate=0.01, seed=0):
-    return Lane(dict.fromkeys(roles.ROLES, rate), dict.fromkeys(roles.ROLES, 0.25), seed)
+def run(rate=0.01, seed=0):
+    return Run(dict.fromkeys(roles.ROLES, rate), dict.fromkeys(roles.ROLES, 0.25), seed)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_micro_batches_trace_the_loss_as_often_as_a_whole_batch(cell, data, monk
         calls = []
         monkeypatch.setattr(language, "next_token_loss", lambda *a, **k: calls.append(1) or next_token_loss(*a, **k))
         program = Program(dataclasses.replace(cell, micro_batches=micro_batches))
-        lanes, zero = program.arrays([program.cell.example_lane()]), np.int32(0)
-        jax.eval_shape(program.advance, zero, zero, program.lane_shapes(), lanes, data)
+        runs, zero = program.arrays([program.cell.example_run()]), np.int32(0)
+        jax.eval_shape(program.advance, zero, zero, program.run_shapes(), runs, data)
         return len(calls)
 
     assert traces(3) == traces(1) > 1
@@ -68,8 +68,8 @@ def test_micro_batches_trace_the_loss_as_often_as_a_whole_batch(cell, data, monk
 def test_measuring_changes_training_only_to_rounding(head, programs, data):
     """The two gradients of a tied head are computed separately and added."""
     plain = Program(dataclasses.replace(programs[head].cell, measured_steps=()))
-    (measured,) = training.run(programs[head], [lane()], data)
-    (result,), (other,) = (training.run(plain, [lane(seed=seed)], data) for seed in (0, 1))
+    (measured,) = training.run(programs[head], [run()], data)
+    (result,), (other,) = (training.run(plain, [run(seed=seed)], data) for seed in (0, 1))
     assert result.measures is None and measured.measures is not None
     plain_training.assert_same_to_rounding(measured, result)
     assert not np.allclose(other.curve_losses, result.curve_losses, rtol=1e-3)
@@ -77,8 +77,8 @@ def test_measuring_changes_training_only_to_rounding(head, programs, data):
 
 @pytest.mark.slow
 def test_chunks_change_no_measure(programs, data):
-    (whole,) = training.run(programs["untied"], [lane()], data, chunk_seconds=1e9)
-    (cut,) = training.run(programs["untied"], [lane()], data, chunk_seconds=0)
+    (whole,) = training.run(programs["untied"], [run()], data, chunk_seconds=1e9)
+    (cut,) = training.run(programs["untied"], [run()], data, chunk_seconds=0)
     assert whole == cut
 
 
@@ -87,8 +87,8 @@ def test_chunks_change_no_measure(programs, data):
 def test_measures_equal_a_direct_calculation(head, programs, data):
     """The calculation repeats the training with optax, the dense loss and NumPy, for the last step."""
     measured, tied = programs[head].cell, head == "tied"
-    (result,) = training.run(programs[head], [lane()], data)
-    taken = plain_training.steps(measured, lane(), data, optax.adam(0.01, **ADAM))
+    (result,) = training.run(programs[head], [run()], data)
+    taken = plain_training.steps(measured, run(), data, optax.adam(0.01, **ADAM))
     start, before, updates = taken[0].params, taken[-1].params, taken[-1].updates
     model = decoder(measured.model)
     state, _ = optax.adam(0.01, **ADAM).update(taken[-1].gradients, taken[-1].opt)[1]
@@ -114,7 +114,7 @@ def test_measures_equal_a_direct_calculation(head, programs, data):
 @pytest.mark.parametrize("name", [*(slow(name) for name in ("sgd", "coupled")), "untied"])
 def test_sgd_and_coupled_adam_keep_an_untied_heads_mean_and_adam_does_not(name, programs, data):
     """Stollenwerk & Stollenwerk 2025: the head's gradients sum to zero, the input embedding's do not."""
-    (result,) = training.run(programs[name], [lane(0.01 if name == "coupled" else 0.1)], data)
+    (result,) = training.run(programs[name], [run(0.01 if name == "coupled" else 0.1)], data)
     vocabulary = result.measures["vocabulary"]
     assert max(result.measures["head_gradient_sum"]) < 1e-6
     assert name == "sgd" or max(vocabulary["head/kernel"]["first_moment_sum"]) < 1e-5
@@ -126,7 +126,7 @@ def test_sgd_and_coupled_adam_keep_an_untied_heads_mean_and_adam_does_not(name, 
 
 @pytest.mark.slow
 def test_the_heads_part_of_a_tied_gradient_sums_to_zero(programs, data):
-    (result,) = training.run(programs["tied"], [lane(0.1)], data)
+    (result,) = training.run(programs["tied"], [run(0.1)], data)
     assert max(result.measures["head_gradient_sum"]) < 1e-6
 
 
@@ -147,9 +147,9 @@ def test_scored_steps_have_the_scores_of_shorter_runs(data):
     text = np.random.default_rng(1).integers(0, 40, 100).astype(np.int32)
     scored = dataclasses.replace(MEASURED, data=DataConfig("none", scored="text"), measures=("validation",))
     data = data._replace(**TrainingData.from_tokens(scored, text, text, text)._asdict() | {"train": data.train})
-    (result,) = training.run(Program(dataclasses.replace(scored, scored_steps=(0, 3))), [lane()], data)
+    (result,) = training.run(Program(dataclasses.replace(scored, scored_steps=(0, 3))), [run()], data)
     shorter = dataclasses.replace(scored, steps=4, measured_steps=())
-    (until_step_3,) = training.run(Program(shorter), [lane()], data)
+    (until_step_3,) = training.run(Program(shorter), [run()], data)
     first, second, last = result.measures["scored"]["nats"]
     assert second == pytest.approx(until_step_3.scored_nats, rel=1e-5) and last is None
     assert first != pytest.approx(second, rel=1e-4) and second != pytest.approx(result.scored_nats, rel=1e-4)

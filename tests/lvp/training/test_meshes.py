@@ -23,7 +23,7 @@ from lvp.models.attention import splash_attention
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import sharding
 from lvp.products import product
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, plan
+from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData, plan
 
 ROOT = Path(__file__).parents[3]
 FACTORISATIONS = [(d, f, 8 // d // f) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if 8 % (d * f) == 0]
@@ -36,7 +36,7 @@ MODEL = DecoderConfig(
 )
 ADAMW = OptimizerConfig("adamw", {"weight_decay": 0.1})
 CELL = Cell(MODEL, DataConfig("none"), ROWS, STEPS, ADAMW, cooldown=0.3, micro_batches=2)
-LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 0, warmup_steps=4)
+RUN = Run(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 0, warmup_steps=4)
 TOLERANCE = 1e-5  # nats; the curves agree within 2e-6
 
 
@@ -54,8 +54,8 @@ def data():
     return TrainingData.from_tokens(CELL, tokens[:3500], tokens[3500:])
 
 
-def train(program, lane=LANE, **options):
-    (outcome,) = training.run(program, [lane], data(), **options)
+def train(program, run=RUN, **options):
+    (outcome,) = training.run(program, [run], data(), **options)
     return np.append(outcome.curve_losses, [outcome.valid_loss])
 
 
@@ -98,7 +98,7 @@ def check_program(text, sizes):
 
 
 def check_another_seed():
-    other = Lane(LANE.learning_rates, LANE.init_std, 1, warmup_steps=4)
+    other = Run(RUN.learning_rates, RUN.init_std, 1, warmup_steps=4)
     assert np.abs(train(Program(CELL), other) - alone()).max() > 100 * TOLERANCE
 
 
@@ -141,7 +141,7 @@ def check_another_mesh():
         train(Program(CELL, mesh=mesh_of((2, 2, 2))), on_chunk=keep, chunk_seconds=0)
         for sizes in ((1, 8, 1), None):
             program = Program(CELL, mesh=mesh_of(sizes) if sizes else None)
-            step, state, _ = checkpoints.latest(folder, program.lane_shapes(), "a")
+            step, state, _ = checkpoints.latest(folder, program.run_shapes(), "a")
             assert step == STEPS // 2
             off = np.abs(train(program, state=state, step=step) - alone()).max()
             assert off < TOLERANCE, (sizes, off)
@@ -164,7 +164,7 @@ def check_rows():
         feed = training.StreamedTokens(
             cell, np.asarray(data().train.tokens), np.asarray(data().valid).ravel()[:500], 0, mesh
         )
-        (outcome,) = training.run(Program(cell, mesh=mesh), [LANE], feed)
+        (outcome,) = training.run(Program(cell, mesh=mesh), [RUN], feed)
         curves.append(np.append(outcome.curve_losses, [outcome.valid_loss]))
     assert np.abs(curves[0] - curves[1]).max() < TOLERANCE, curves
     assert np.abs(curves[0] - alone()).max() > 100 * TOLERANCE  # control: random windows are other rows

@@ -12,7 +12,7 @@ from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Lane, Program, cell, language
+from lvp.training import Cell, DataConfig, Program, Run, cell, language
 
 CELL = Cell(
     DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
@@ -21,13 +21,13 @@ CELL = Cell(
     steps=21,  # not a multiple of the steps per block
     micro_batches=2,
 )
-LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
+RUN = Run(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
 
 
 @pytest.fixture(scope="module")
 def feed():
     tokens = np.random.default_rng(0).integers(0, 30, 500).astype(np.int32)
-    return training.StreamedTokens(CELL, tokens[:400], tokens[400:], LANE.seed), tokens
+    return training.StreamedTokens(CELL, tokens[:400], tokens[400:], RUN.seed), tokens
 
 
 @pytest.fixture(scope="module")
@@ -41,27 +41,27 @@ def program(feed):
 def test_training_resumes_bit_exactly_within_a_block(program, feed):
     kept = {}
     keep = lambda step, state: kept.setdefault(step, jax.tree.map(np.array, state))  # noqa: E731
-    (whole,) = training.run(program, [LANE], feed[0], chunk_seconds=0, on_chunk=keep)
+    (whole,) = training.run(program, [RUN], feed[0], chunk_seconds=0, on_chunk=keep)
     assert whole.status == "finished" and list(kept) == list(range(1, 22))
-    (long,) = training.run(program, [LANE], feed[0], chunk_seconds=60)
+    (long,) = training.run(program, [RUN], feed[0], chunk_seconds=60)
     assert long == whole
     for step in (5, 8, 20):
-        (resumed,) = training.run(program, [LANE], feed[0], state=kept[step], step=step)
+        (resumed,) = training.run(program, [RUN], feed[0], state=kept[step], step=step)
         assert resumed == whole
 
 
 def test_a_step_uses_its_rows(program, feed):
     """The loss of the first step equals the loss of its rows at the initial parameters."""
     model, tokens = decoder(CELL.model), feed[1]
-    rows = Rows(tokens[:400], context=8, batch=6, seed=LANE.seed).at(0, 0, 6)
+    rows = Rows(tokens[:400], context=8, batch=6, seed=RUN.seed).at(0, 0, 6)
 
     @jax.jit
     def loss(rows):
-        params = model.init(jax.random.split(jax.random.key(LANE.seed))[0], LANE.init_std)
+        params = model.init(jax.random.split(jax.random.key(RUN.seed))[0], RUN.init_std)
         return dense_next_token_loss(model.apply(params, rows[:, :-1]), model.head(params), rows[:, 1:])
 
     states = []
-    training.run(program, [LANE], feed[0], chunk_seconds=0, on_chunk=lambda _, s: states.append(np.array(s["losses"])))
+    training.run(program, [RUN], feed[0], chunk_seconds=0, on_chunk=lambda _, s: states.append(np.array(s["losses"])))
     np.testing.assert_allclose(states[0][0], loss(rows), rtol=1e-6)
 
 
@@ -83,26 +83,26 @@ def limit(monkeypatch):
 
 def test_the_host_reads_the_windows_of_a_text_above_the_limit(program, feed, limit):
     tokens = feed[1]
-    small, large = (training.lane_feeds(WINDOWS, tokens[:n], tokens[400:])(LANE) for n in (300, 301))
+    small, large = (training.run_feeds(WINDOWS, tokens[:n], tokens[400:])(RUN) for n in (300, 301))
     assert isinstance(small.feed(0)[1].train, training.RandomWindows)
     stop, read = large.feed(0)
-    windows = Windows(tokens[:301], context=8, batch=6, seed=LANE.seed)
+    windows = Windows(tokens[:301], context=8, batch=6, seed=RUN.seed)
     assert stop == language.STREAMED_STEPS and int(read.train.start) == 0
     for step in (0, stop - 1):
         np.testing.assert_array_equal(read.train.rows[step], windows.at(step, 0, 6))
     kept = {}
     keep = lambda step, state: kept.setdefault(step, jax.tree.map(np.array, state))  # noqa: E731
-    (whole,) = training.run(program, [LANE], large, chunk_seconds=0, on_chunk=keep)
-    again = training.lane_feeds(WINDOWS, tokens[:301], tokens[400:])(LANE)
-    (resumed,) = training.run(program, [LANE], again, state=kept[5], step=5)
+    (whole,) = training.run(program, [RUN], large, chunk_seconds=0, on_chunk=keep)
+    again = training.run_feeds(WINDOWS, tokens[:301], tokens[400:])(RUN)
+    (resumed,) = training.run(program, [RUN], again, state=kept[5], step=5)
     assert whole.status == "finished" and resumed == whole
-    with pytest.raises(InputError, match="lanes per program must be 1 .* give --pack 1"):
-        Program(WINDOWS, lanes=2).lower(read)
+    with pytest.raises(InputError, match="runs per program must be 1 .* give --pack 1"):
+        Program(WINDOWS, runs=2).lower(read)
 
 
-def test_rows_need_a_single_lane():
-    with pytest.raises(ValueError, match="lanes must be 1 for data order"):
-        Program(CELL, lanes=2)
+def test_rows_need_a_single_run():
+    with pytest.raises(ValueError, match="runs must be 1 for data order"):
+        Program(CELL, runs=2)
 
 
 def test_an_unknown_order_is_named():

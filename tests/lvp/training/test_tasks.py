@@ -33,9 +33,9 @@ def test_a_run_has_the_outcome_of_its_record(sweep):
     planned, out, cache = sweep
     rows = records.read(out / "records")
     by_rate = {row["config"]["lane"]["learning_rates"]["embedding"]: row["outcome"] for row in rows}
-    lane = planned.lanes[1]
-    outcome = training.train(planned.cell, lane, cache=cache)
-    assert json.loads(records.dumps(outcome)) == by_rate.pop(lane.learning_rates["embedding"])
+    run = planned.runs[1]
+    outcome = training.train(planned.cell, run, cache=cache)
+    assert json.loads(records.dumps(outcome)) == by_rate.pop(run.learning_rates["embedding"])
     assert len(by_rate) == 2 and json.loads(records.dumps(outcome)) not in by_rate.values()
     assert outcome["status"] == "finished" and 1 < outcome["valid_bits_per_byte"] < 8
 
@@ -44,4 +44,4 @@ def test_an_untrainable_run_is_refused(tmp_path):
     values = TINY | {"corpus": "zipf:1", "widths": "16"}
     (planned,) = experiments.load("width_vocab").cells(experiments.configured("width_vocab", "smoke", values))
     with pytest.raises(InputError, match="options"):
-        training.train(planned.cell, replace(planned.lanes[0], options={"b1": 0.5}), cache=tmp_path)
+        training.train(planned.cell, replace(planned.runs[0], options={"b1": 0.5}), cache=tmp_path)

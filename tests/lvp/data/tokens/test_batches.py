@@ -37,11 +37,11 @@ def test_windows_depend_only_on_key_and_step():
     assert len({np.asarray(x).tobytes() for x in [*eager, draw(jax.random.key(8), 0)]}) == 7
 
 
-def test_lanes_with_their_own_keys_draw_the_same_windows_alone():
+def test_runs_with_their_own_keys_draw_the_same_windows_alone():
     keys = jax.random.split(KEY, 3)
     together = jax.vmap(draw, (0, None))(keys, 5)
-    for lane in range(3):
-        np.testing.assert_array_equal(together[lane], draw(keys[lane], 5))
+    for run in range(3):
+        np.testing.assert_array_equal(together[run], draw(keys[run], 5))
 
 
 def test_starts_are_uniform_over_all_valid_starts():
