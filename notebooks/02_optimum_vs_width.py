@@ -63,7 +63,7 @@ sweeps.run("width_vocab", tier, dry_run=True, **changes)
 # ## The running sweep
 #
 # `sweeps.run` calls `watch` with the table of finished runs whenever further runs have finished. A picture with the
-# stamp PARTIAL shows an unfinished sweep. If you interrupt the cell, run it again: finished runs are not trained
+# stamp PARTIAL shows an unfinished sweep. If you interrupt the setting, run it again: finished runs are not trained
 # again.
 
 # %%
@@ -72,7 +72,7 @@ from IPython.display import display
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
-planned = sum(len(cell.runs) for cell in experiment.cells(config))
+planned = sum(len(setting.runs) for setting in experiment.settings(config))
 picture = display("no run has finished yet", display_id=True)
 
 

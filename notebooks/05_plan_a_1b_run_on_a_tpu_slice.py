@@ -129,7 +129,7 @@ for claim in tiny.claims:
 import experiments
 
 experiment, config = experiments.load("pretrain_1b"), experiments.configured("pretrain_1b", "paper")
-runs = sum(len(cell.runs) for cell in experiment.cells(config))
+runs = sum(len(setting.runs) for setting in experiment.settings(config))
 print(f"{runs} runs of {config.steps * config.batch * config.context / 1e9:.0f} B tokens each")
 
 # %% [markdown]

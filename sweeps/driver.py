@@ -16,7 +16,7 @@ from typing import Any
 
 import experiments
 from experiments.common import user_experiments
-from experiments.common.experiment import CellRuns, Experiment
+from experiments.common.experiment import Experiment, SettingRuns
 from lvp.errors import InputError, unknown
 from lvp.files import cache_dir
 from lvp.files.buckets import is_address, split
@@ -27,7 +27,7 @@ from sweeps import fingerprint, forecast, trackers
 from sweeps.executors import Executor, Inline, Local
 from sweeps.progress import News
 from sweeps.store import Store
-from sweeps.sweep import PlannedSetting, Sweep, check_data, described, plan, prepared, with_follow_ups
+from sweeps.sweep import Planned, Sweep, check_data, described, plan, prepared, with_follow_ups
 from sweeps.work import Job, Pack
 
 EXECUTORS = ("ray", "local", "inline")
@@ -141,17 +141,17 @@ def start(
 ):
     """Does what `run` does. The configuration is a mapping, so its keys may equal names of options."""
     loaded, resolved, source = _checked(experiment, preset, config)
-    cells = loaded.cells(resolved)
+    settings = loaded.settings(resolved)
     say = _printer(quiet and not dry_run)
     earlier = [] if reuse is None else [records.in_current_form(row) for row in records.read(Path(reuse))]
     if out is not None:
         Store(out).check()
     say(f"{loaded.name}, preset {preset}, corpus {resolved.corpus}: {loaded.question}")
-    say(*_forecast(loaded, resolved, cells, preset, options, budget, earlier))
+    say(*_forecast(loaded, resolved, settings, preset, options, budget, earlier))
     if dry_run:
-        _check_corpus(cells)
+        _check_corpus(settings)
         return None
-    datasets = prepared(cells)
+    datasets = prepared(settings)
     # The sweep may continue in another working directory, so the path must be absolute.
     if specs := [data.spec for data in datasets.values() if data is not None]:
         resolved = replace(resolved, corpus=specs[0])
@@ -194,10 +194,10 @@ def resume(
             f"{source.path} changed since the sweep in {store} began; restore it, or `run` it as a new sweep"
         )
     config = experiments.restored(loaded, sweep.tier, sweep.config)
-    cells = loaded.cells(config)
-    datasets = prepared(cells)
-    for each in cells:
-        check_data(sweep, each.label, each.cell, datasets[each.label], store)
+    settings = loaded.settings(config)
+    datasets = prepared(settings)
+    for each in settings:
+        check_data(sweep, each.label, each.setting, datasets[each.label], store)
     return _Session(loaded, config, datasets, store, sweep, options, quiet, source, (), watch).run(sweep)
 
 
@@ -248,10 +248,10 @@ def _checked(experiment: str | Path, preset: str, config: Mapping[str, Any]):
     resolved = experiments.configured(loaded, preset, config)
     if is_address(place := resolved.corpus.partition(":")[2]):
         split(place)  # refuses credentials before they are printed
-    cells = loaded.cells(resolved)
-    user_experiments.check_cells(cells)
-    for each in cells:
-        task_for(each.cell).check_runs(each.runs)
+    settings = loaded.settings(resolved)
+    user_experiments.check_settings(settings)
+    for each in settings:
+        task_for(each.setting).check_runs(each.runs)
     return loaded, resolved, source
 
 
@@ -274,17 +274,19 @@ def _printer(quiet: bool) -> Callable[..., None]:
     return (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
 
 
-def _check_corpus(cells: Sequence[CellRuns]) -> None:
+def _check_corpus(settings: Sequence[SettingRuns]) -> None:
     """Raises the InputError of a corpus in files or in a bucket that is missing or empty."""
-    # The first cell of each corpus, as `prepared` would meet it.
-    for cell in {c.cell.data.corpus: c.cell for c in reversed(cells) if c.cell.data is not None}.values():
-        task_for(cell).check_data(cache_dir() / "data")
+    # The first setting of each corpus, as `prepared` would meet it.
+    for setting in {
+        c.setting.data.corpus: c.setting for c in reversed(settings) if c.setting.data is not None
+    }.values():
+        task_for(setting).check_data(cache_dir() / "data")
 
 
 def _forecast(
     loaded: Experiment,
     config: Any,
-    cells: Sequence[CellRuns],
+    settings: Sequence[SettingRuns],
     preset: str,
     options: Options,
     budget: str | None,
@@ -293,10 +295,10 @@ def _forecast(
     """The lines about the cost of a sweep. Raises InputError if the expected duration exceeds the budget."""
     accelerator = preset in ("gpu", "paper")
     workers = 1 if accelerator or options.mesh else cores()
-    lines, most = [forecast.table(cells)], cells if loaded.limit is None else loaded.limit(config)
+    lines, most = [forecast.table(settings)], settings if loaded.limit is None else loaded.limit(config)
     if earlier:
-        cells = most = _without_records(cells, earlier)
-        lines.append(f"{sum(len(each.runs) for each in cells)} of these runs have no record in --reuse")
+        settings = most = _without_records(settings, earlier)
+        lines.append(f"{sum(len(each.runs) for each in settings)} of these runs have no record in --reuse")
     elif loaded.follow_up is not None:
         runs = "more" if loaded.limit is None else f"at most {sum(len(each.runs) for each in most)}"
         lines.append(f"{runs} runs with those that depend on results")
@@ -311,10 +313,10 @@ def _forecast(
     return lines
 
 
-def _without_records(cells: Sequence[CellRuns], earlier: Sequence[Mapping[str, Any]]) -> list[CellRuns]:
-    """The cells with the runs that have no record. Prepares the data, whose fingerprints are part of a run's name."""
+def _without_records(settings: Sequence[SettingRuns], earlier: Sequence[Mapping[str, Any]]) -> list[SettingRuns]:
+    """The settings with the runs that have no record. Prepares the data, whose fingerprints name the runs."""
     known, left = {row["hash"] for row in earlier}, []
-    for each, planned in zip(cells, plan(cells, prepared(cells)), strict=True):
+    for each, planned in zip(settings, plan(settings, prepared(settings)), strict=True):
         left.append(each._replace(runs=[run for name, run in planned.runs.items() if name not in known]))
     return left
 
@@ -380,16 +382,16 @@ class _Session:
         file = ["--experiment", self.source.path] if self.source is not None else []
         return self.options.words() + file
 
-    def _settings(self) -> list[PlannedSetting]:
+    def _settings(self) -> list[Planned]:
         return with_follow_ups(self.experiment, self.config, self.datasets, self.store)
 
-    def _missing(self, found: Sequence[PlannedSetting]) -> set[str]:
+    def _missing(self, found: Sequence[Planned]) -> set[str]:
         """The runs without a record."""
         return {run for planned in found for run in planned.runs} - self.store.recorded()
 
     def _check_labels(self) -> None:
         """Raises InputError if the experiment has a setting that the sweep lacks."""
-        labels = {each.label for each in self.experiment.cells(self.config)}
+        labels = {each.label for each in self.experiment.settings(self.config)}
         if others := labels - self.sweep.packing["lanes_per_program"].keys():
             raise InputError(
                 f"{self.store} began without the setting {min(others)}: use the code of its beginning, or start a new "
@@ -412,11 +414,11 @@ class _Session:
 
     def _begin(self, executor: Executor) -> None:
         """Fixes the packing, and creates sweep.json."""
-        cells = self.experiment.cells(self.config)
-        packing = self._packing(executor, cells)
+        settings = self.experiment.settings(self.config)
+        packing = self._packing(executor, settings)
         fixed = [
-            {"label": s.label, "steps": s.cell.steps, "flops": float(s.cell.flops_per_run), "runs": list(s.runs)}
-            for s in plan(cells, self.datasets)
+            {"label": s.label, "steps": s.setting.steps, "flops": float(s.setting.flops_per_run), "runs": list(s.runs)}
+            for s in plan(settings, self.datasets)
         ]
         self.sweep = replace(self.sweep, packing=packing, settings=fixed)
         try:
@@ -427,14 +429,14 @@ class _Session:
         except OSError as error:
             raise InputError(f"--out {self.store} cannot be written: {error.strerror}; name another place") from None
 
-    def _packing(self, executor: Executor, cells: Sequence[CellRuns]) -> dict[str, Any]:
-        """The packing by the options. Raises InputError if a mesh does not fit the devices or the cells."""
+    def _packing(self, executor: Executor, settings: Sequence[SettingRuns]) -> dict[str, Any]:
+        """The packing by the options. Raises InputError if a mesh does not fit the devices or the settings."""
         machines, sizes = executor.machines(), None
         if self.options.mesh is not None:
             sizes = mesh_sizes(self.options.mesh, machines.devices)
-            for each in cells:
-                task_for(each.cell).check_mesh(sizes)
-        return forecast.packing(cells, machines, pack=self.options.pack, threads=self.options.threads, mesh=sizes)
+            for each in settings:
+                task_for(each.setting).check_mesh(sizes)
+        return forecast.packing(settings, machines, pack=self.options.pack, threads=self.options.threads, mesh=sizes)
 
     def _train(self, new: bool) -> dict[str, str]:
         """Trains the runs without a record. Returns run → reason of the failed runs."""
@@ -462,7 +464,7 @@ class _Session:
 
     def _repack(self, executor: Executor) -> None:
         """Uses another packing for this session."""
-        packing = self._packing(executor, self.experiment.cells(self.config))
+        packing = self._packing(executor, self.experiment.settings(self.config))
         packing["workers"] = self.sweep.packing["workers"]  # no bit depends on their number
         if packing != self.sweep.packing and not self.options.allow_other_version:
             raise InputError(
@@ -481,7 +483,7 @@ class _Session:
             commits = ", ".join(sorted({str(row["provenance"]["commit"]) for row in taken}))
             self.say(f"{len(taken)} runs have a record of another sweep (commit {commits})")
 
-    def _execute(self, executor: Executor, found: Sequence[PlannedSetting], missing: set[str]) -> dict[str, str]:
+    def _execute(self, executor: Executor, found: Sequence[Planned], missing: set[str]) -> dict[str, str]:
         packing = self.sweep.packing
         cpu, mesh = packing["platform"] == "cpu", packing.get("mesh")
         chosen = self.options.keep_weights
@@ -526,7 +528,7 @@ def missing(store: Store, sweep: Sweep) -> set[str]:
     """The runs without a record, of a sweep of lvp's own experiment."""
     loaded = experiments.load(sweep.experiment)
     config = experiments.restored(loaded, sweep.tier, sweep.config)
-    datasets = {each.label: described(each.cell, sweep.datasets.get(each.label)) for each in loaded.cells(config)}
+    datasets = {each.label: described(each.setting, sweep.datasets.get(each.label)) for each in loaded.settings(config)}
     runs = {run for planned in with_follow_ups(loaded, config, datasets, store) for run in planned.runs}
     return runs - store.recorded()
 
@@ -548,7 +550,7 @@ def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: C
     return records.table(rows)
 
 
-def packs_of(found: Sequence[PlannedSetting], sizes: Mapping[str, int], workers: int, missing: set[str]) -> list[Pack]:
+def packs_of(found: Sequence[Planned], sizes: Mapping[str, int], workers: int, missing: set[str]) -> list[Pack]:
     """The packs with a missing run.
 
     The runs of a pack stay together, finished ones among them: bits depend on the pack. The most expensive settings
@@ -556,7 +558,7 @@ def packs_of(found: Sequence[PlannedSetting], sizes: Mapping[str, int], workers:
     program at the same time.
     """
     queues = []
-    for planned in sorted(found, key=lambda s: -s.cell.flops_per_run):
+    for planned in sorted(found, key=lambda s: -s.setting.flops_per_run):
         runs, size = list(planned.runs.items()), sizes[planned.label]
         groups = (dict(runs[i : i + size]) for i in range(0, len(runs), size))
         queues.append([Pack(planned.label, group, size) for group in groups if not missing.isdisjoint(group)])

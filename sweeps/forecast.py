@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.common.experiment import Calculation, CellRuns
+from experiments.common.experiment import Calculation, SettingRuns
 from lvp.errors import InputError
 from lvp.training import task_for
 
@@ -30,21 +30,23 @@ class Forecast(NamedTuple):
     basis: str
 
 
-def expected(cells: Sequence[CellRuns], workers: int, accelerator: bool) -> Forecast:
-    """The expected duration of the cells' runs on some workers. The speed of a CPU is measured by a matrix product."""
+def expected(settings: Sequence[SettingRuns], workers: int, accelerator: bool) -> Forecast:
+    """The expected duration of the runs on some workers. The speed of a CPU is measured by a matrix product."""
     speed = ACCELERATOR_FLOPS if accelerator else matrix_product_flops() / workers
-    share = (lambda cell: 1.0) if accelerator else training_share
-    seconds = sum(len(each.runs) * each.cell.flops_per_run / (speed * share(each.cell)) for each in cells) / workers
-    compiled = sum(not isinstance(each.cell, Calculation) and bool(each.runs) for each in cells)
+    share = (lambda setting: 1.0) if accelerator else training_share
+    seconds = (
+        sum(len(each.runs) * each.setting.flops_per_run / (speed * share(each.setting)) for each in settings) / workers
+    )
+    compiled = sum(not isinstance(each.setting, Calculation) and bool(each.runs) for each in settings)
     origin = "assumed for an accelerator" if accelerator else "of a matrix product"
     return Forecast(START + COMPILE * compiled + seconds, f"{si(speed)}FLOP/s per worker, {origin}")
 
 
-def training_share(cell: Any) -> float:
+def training_share(setting: Any) -> float:
     """Training's FLOP/s over those of a matrix product."""
-    if isinstance(cell, Calculation):
+    if isinstance(setting, Calculation):
         return CALCULATION_SHARE
-    return float(np.interp(math.log(cell.num_params), np.log([*TRAINING_SHARE]), [*TRAINING_SHARE.values()]))
+    return float(np.interp(math.log(setting.num_params), np.log([*TRAINING_SHARE]), [*TRAINING_SHARE.values()]))
 
 
 def matrix_product_flops() -> float:
@@ -57,21 +59,21 @@ def matrix_product_flops() -> float:
     return 2 * 1024**3 / best
 
 
-def table(cells: Sequence[CellRuns]) -> str:
+def table(settings: Sequence[SettingRuns]) -> str:
     """Runs, parameters, tokens and FLOPs of each setting, and their sums."""
-    column = max([16, *(len(each.label) for each in cells)])
+    column = max([16, *(len(each.label) for each in settings)])
     lines = [f"{'setting':<{column}} {'runs':>6} {'params':>9} {'tokens':>9} {'FLOPs':>9}"]
     runs, tokens, flops = 0, 0.0, 0.0
-    for each in cells:
-        n, cell = len(each.runs), each.cell
-        numbers = f"{si(cell.num_params):>9} {si(n * cell.tokens_per_run):>9} {si(n * cell.flops_per_run):>9}"
+    for each in settings:
+        n, setting = len(each.runs), each.setting
+        numbers = f"{si(setting.num_params):>9} {si(n * setting.tokens_per_run):>9} {si(n * setting.flops_per_run):>9}"
         lines.append(f"{each.label:<{column}} {n:>6} {numbers}")
-        runs, tokens, flops = runs + n, tokens + n * cell.tokens_per_run, flops + n * cell.flops_per_run
+        runs, tokens, flops = runs + n, tokens + n * setting.tokens_per_run, flops + n * setting.flops_per_run
     return "\n".join([*lines, f"{'all':<{column}} {runs:>6} {'':>9} {si(tokens):>9} {si(flops):>9}"])
 
 
 def packing(
-    cells: Sequence[CellRuns],
+    settings: Sequence[SettingRuns],
     machines: Any,
     *,
     pack: int | None,
@@ -89,7 +91,7 @@ def packing(
       pack, threads: the user's choice; None follows the rule.
       mesh: sizes of the mesh; None is one device.
     """
-    cpu, label = machines.platform == "cpu", {each.label: each for each in cells}
+    cpu, label = machines.platform == "cpu", {each.label: each for each in settings}
     sizes = {name: _pack(each, pack, cpu or mesh is not None) for name, each in label.items()}
     packs = sum(math.ceil(len(each.runs) / sizes[name]) for name, each in label.items())
     if threads is None:
@@ -104,14 +106,14 @@ def packing(
     }
 
 
-def _pack(each: CellRuns, pack: int | None, single: bool) -> int:
+def _pack(each: SettingRuns, pack: int | None, single: bool) -> int:
     """The runs of a program of a setting."""
-    task = task_for(each.cell)
+    task = task_for(each.setting)
     if not (task.trained and task.shares_data):
         return 1
     if pack is not None or single:
         return pack or 1
-    fits = max(1, min(MOST, PARAMETERS // max(1, each.cell.num_params), len(each.runs)))
+    fits = max(1, min(MOST, PARAMETERS // max(1, each.setting.num_params), len(each.runs)))
     return 1 << (fits.bit_length() - 1)
 
 

@@ -12,7 +12,7 @@ from lvp.training import records
 from sweeps.executors import Progress
 from sweeps.forecast import duration
 from sweeps.store import Store
-from sweeps.sweep import PlannedSetting, Sweep
+from sweeps.sweep import Planned, Sweep
 
 
 class News:
@@ -30,14 +30,14 @@ class News:
     def __init__(
         self,
         store: Store,
-        plan: Sequence[PlannedSetting],
+        plan: Sequence[Planned],
         missing: set[str],
         quiet: bool,
         watch: Callable[[Any], None] | None,
     ):
         self.store, self.missing, self.quiet, self.watch = store, missing, quiet, watch
         self.setting = {planned.label: planned for planned in plan}
-        self.total = sum(len(s.runs) * s.cell.flops_per_run for s in plan)
+        self.total = sum(len(s.runs) * s.setting.flops_per_run for s in plan)
         self.runs = sum(len(s.runs) for s in plan)
         self.finished = self.runs - len(missing)
         self.flops = self.total - sum(self._flops(s.label, [r for r in s.runs if r in missing]) for s in plan)
@@ -50,7 +50,7 @@ class News:
         self.grown, self.lock = False, threading.Lock()
 
     def _flops(self, label: str, runs: Sequence[str]) -> float:
-        return len(runs) * self.setting[label].cell.flops_per_run
+        return len(runs) * self.setting[label].setting.flops_per_run
 
     def report(self, progress: Progress) -> None:
         """Takes a pack's progress. Raises nothing: an exception would end a thread, or Tune."""
@@ -97,9 +97,9 @@ class News:
 
     def line(self) -> str:
         """Runs with a record, running packs, the time left and failed runs."""
-        cells = {label: self.setting[label].cell for label, _, _ in self.steps.values()}
+        settings = {label: self.setting[label].setting for label, _, _ in self.steps.values()}
         running = sum(
-            n * cells[label].flops_per_run * step / cells[label].steps for label, n, step in self.steps.values()
+            n * settings[label].flops_per_run * step / settings[label].steps for label, n, step in self.steps.values()
         )
         done = self.flops + running
         parts = [

@@ -23,7 +23,7 @@ from ray import tune
 
 import experiments
 import lvp
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp import roles, training
 from lvp.errors import InputError, unknown
 from lvp.files import checkpoints
@@ -268,11 +268,11 @@ def _sigterm_as_sigint() -> Iterator[None]:
 class Training(tune.Trainable):
     """Trains one run of the setting `chosen` (see `trainable`)."""
 
-    chosen: CellRuns
+    chosen: SettingRuns
 
     def setup(self, config: dict) -> None:
         (self.of_sweep,) = plan([self.chosen], prepared([self.chosen]))
-        self.task = task_for(self.of_sweep.cell)
+        self.task = task_for(self.of_sweep.setting)
         self.program, self.feed = self.task.program(), self.task.load(self.of_sweep.dataset)
         self.reset_config(config)
 
@@ -325,7 +325,7 @@ def trainable(
       InputError: an unknown experiment, preset, setting or field.
     """
     loaded = experiments.load(experiment)
-    by_label = {each.label: each for each in loaded.cells(experiments.configured(loaded, preset, config))}
+    by_label = {each.label: each for each in loaded.settings(experiments.configured(loaded, preset, config))}
     if setting is not None and setting not in by_label:
         raise unknown("setting", setting, by_label)
     return type("Training", (Training,), {"chosen": by_label[setting or next(iter(by_label))]})

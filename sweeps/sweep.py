@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from experiments.common.experiment import Calculation, CellRuns, Experiment
+from experiments.common.experiment import Calculation, Experiment, SettingRuns
 from lvp import mesh_axes
 from lvp.errors import InputError
 from lvp.files import cache_dir
 from lvp.files.places import Directory
 from lvp.files.schema import Shape, fits
-from lvp.training import AnyCell, records, task_for
+from lvp.training import AnySetting, records, task_for
 from sweeps import fingerprint, trackers
 from sweeps.store import Store
 
@@ -28,41 +28,41 @@ _SHAPE: Shape = {
     "environment": fingerprint.SHAPE,
     "settings": [{"label": str, "steps": int, "flops": float, "runs": [str]}],
 }
-Run = Any  # a run of the cell's kind, or a mapping: what differs between the runs of a setting
+Run = Any  # a run of the setting's kind, or a mapping: what differs between the runs of a setting
 
 
 @dataclass(frozen=True)
-class PlannedSetting:
+class Planned:
     """What the runs of one compiled program share, with its data and its runs."""
 
     label: str
-    cell: AnyCell | Calculation
-    dataset: Any  # of the cell's task; None without data
+    setting: AnySetting | Calculation
+    dataset: Any  # of the setting's task; None without data
     runs: dict[str, Run]  # by hash, in the experiment's order
 
     @cached_property
     def hash(self) -> str:
-        return records.config_hash(records.configuration(self.cell))
+        return records.config_hash(records.configuration(self.setting))
 
     def config(self, run: Run) -> dict[str, Any]:
         """The configuration of a run: all values that determine its result. Its hash names the run.
 
         Corpora are given by name and fingerprint, because their paths do not change results.
         """
-        cell = records.configuration(self.cell)
+        setting = records.configuration(self.setting)
         for name in ("corpus", "scored"):
-            if spec := (cell.get("data") or {}).get(name):
-                cell["data"][name] = corpus_name(spec)
-        data = None if self.dataset is None else task_for(self.cell).fingerprints(self.dataset)
-        return {"cell": cell, "lane": records.configuration(run), "data": data}
+            if spec := (setting.get("data") or {}).get(name):
+                setting["data"][name] = corpus_name(spec)
+        data = None if self.dataset is None else task_for(self.setting).fingerprints(self.dataset)
+        return {"cell": setting, "lane": records.configuration(run), "data": data}
 
-    def with_runs(self, runs: Iterable[Run]) -> "Setting":
+    def with_runs(self, runs: Iterable[Run]) -> "Planned":
         """The setting with these runs."""
         return replace(self, runs={records.config_hash(self.config(run)): run for run in runs})
 
     def restored(self, run: Mapping[str, Any]) -> Run:
         """A run from its JSON."""
-        return run if isinstance(self.cell, Calculation) else type(self.cell.example_run())(**run)
+        return run if isinstance(self.setting, Calculation) else type(self.setting.example_run())(**run)
 
 
 @dataclass(frozen=True)
@@ -170,33 +170,31 @@ def identity(experiment: str, config: Mapping, datasets: Mapping, source: str | 
     return records.config_hash({"experiment": experiment, "config": config, "data": data} | file)
 
 
-def prepared(cells: Sequence[CellRuns]) -> dict[str, Any]:
+def prepared(settings: Sequence[SettingRuns]) -> dict[str, Any]:
     """Label → dataset, prepared and verified on this machine."""
-    return {each.label: task_for(each.cell).prepare(cache_dir() / "data") for each in cells}
+    return {each.label: task_for(each.setting).prepare(cache_dir() / "data") for each in settings}
 
 
-def plan(cells: Sequence[CellRuns], datasets: Mapping[str, Any]) -> list[PlannedSetting]:
-    """The settings of an experiment's cells, with their runs.
+def plan(settings: Sequence[SettingRuns], datasets: Mapping[str, Any]) -> list[Planned]:
+    """The settings of an experiment's settings, with their runs.
 
     Args:
       datasets: label → dataset.
     """
     found = []
-    for label, cell, runs, epochs in cells:
-        task = task_for(cell)
+    for label, setting, runs, epochs in settings:
+        task = task_for(setting)
         if epochs is not None and task.trained:
-            trained: Any = cell
-            cell = replace(trained, steps=max(1, round(task.steps(datasets[label], epochs))))
-        found.append(PlannedSetting(label, cell, datasets[label], {}).with_runs(runs))
+            trained: Any = setting
+            setting = replace(trained, steps=max(1, round(task.steps(datasets[label], epochs))))
+        found.append(Planned(label, setting, datasets[label], {}).with_runs(runs))
     return found
 
 
-def with_follow_ups(
-    experiment: Experiment, config: Any, datasets: Mapping[str, Any], store: Store
-) -> list[PlannedSetting]:
+def with_follow_ups(experiment: Experiment, config: Any, datasets: Mapping[str, Any], store: Store) -> list[Planned]:
     """The settings with the runs that depend on results, as far as these results have records."""
-    cells = experiment.cells(config)
-    found = plan(cells, datasets)
+    settings = experiment.settings(config)
+    found = plan(settings, datasets)
     if experiment.follow_up is None:
         return found
     rows: dict[str, dict] = {}
@@ -206,32 +204,32 @@ def with_follow_ups(
         if len(rows) < len(runs):
             break
         more = experiment.follow_up(records.table([rows[run] for run in sorted(rows)]), config)
-        cells = [each._replace(runs=[*each.runs, *more.get(each.label, ())]) for each in cells]
-        found = plan(cells, datasets)
+        settings = [each._replace(runs=[*each.runs, *more.get(each.label, ())]) for each in settings]
+        found = plan(settings, datasets)
         if experiment.limit is None:
             break
     return found
 
 
-def described(cell: Any, held: Mapping[str, Any] | None) -> Any:
+def described(setting: Any, held: Mapping[str, Any] | None) -> Any:
     """The dataset of a description in sweep.json, for its fingerprints and sizes. Its paths are not used.
 
     Raises InputError if the description cannot be used.
     """
     try:
-        return None if held is None else task_for(cell).dataset_class.from_dict(held)
+        return None if held is None else task_for(setting).dataset_class.from_dict(held)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise InputError(f"{NAME} describes data that cannot be used ({error}); `run` it as a new sweep") from None
 
 
-def check_data(sweep: Sweep, label: str, cell: Any, dataset: Any, place: object) -> None:
+def check_data(sweep: Sweep, label: str, setting: Any, dataset: Any, place: object) -> None:
     """Raises InputError if data on this machine differ from those of the sweep."""
     held = sweep.datasets.get(label)
     if held is None or dataset is None:
         return
-    task = task_for(cell)
+    task = task_for(setting)
     present = task.fingerprints(dataset)
-    for name, expected in task.fingerprints(described(cell, held)).items():
+    for name, expected in task.fingerprints(described(setting, held)).items():
         if present[name] != expected:
             changed = f"{name} of {dataset.spec} changed since the sweep in {place} began"
             raise InputError(f"{changed}; restore it, or start a new sweep")

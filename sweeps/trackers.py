@@ -239,11 +239,13 @@ def metrics_of(outcome: Mapping[str, Any], steps: Sequence[int]) -> Iterator[tup
 
 def log_records(tracker: Tracker, rows: Iterable[Mapping], groups: Mapping[str, str] | None = None) -> None:
     """Logs finished runs from their records. `groups` gives each run the label of its configuration; the default is the
-    hash of the cell."""
+    hash of the setting."""
     for row in rows:
-        run, outcome, cell = row["hash"], row["outcome"], row["config"]["cell"]
-        steps = cell.get("measured_steps") or steps_of_parts(cell.get("measured_parts", ()), outcome.get("steps", 0))
-        tracker.begin(run, (groups or {}).get(run) or records.config_hash(cell), hparams(row["config"]), 0)
+        run, outcome, setting = row["hash"], row["outcome"], row["config"]["cell"]
+        steps = setting.get("measured_steps") or steps_of_parts(
+            setting.get("measured_parts", ()), outcome.get("steps", 0)
+        )
+        tracker.begin(run, (groups or {}).get(run) or records.config_hash(setting), hparams(row["config"]), 0)
         for step, metrics in metrics_of(outcome, steps):
             tracker.log(run, step, metrics)
         tracker.end(run, outcome["status"] == "finished", {})

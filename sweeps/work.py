@@ -31,7 +31,7 @@ from lvp.training import records, task_for
 from lvp.training.outcome import Outcome
 from sweeps import fingerprint, trackers
 from sweeps.store import Store
-from sweeps.sweep import PlannedSetting, Run, Sweep, check_data, plan, prepared
+from sweeps.sweep import Planned, Run, Sweep, check_data, plan, prepared
 
 log = logging.getLogger(__name__)
 RESERVED = "status"  # key of an outcome that the engine sets
@@ -80,7 +80,7 @@ class Worker:
     job: Job
     stopping: bool = False  # set it to make `train` save and end after its present chunk
     _programs: dict[tuple[str, int], tuple[Any, dict]] = field(default_factory=dict)  # program and fingerprint
-    _settings: dict[str, PlannedSetting] = field(default_factory=dict)  # by label, without runs
+    _settings: dict[str, Planned] = field(default_factory=dict)  # by label, without runs
     _feeds: dict[str, Any] = field(default_factory=dict)  # hash of a setting → its data by run
 
     def __post_init__(self) -> None:
@@ -118,20 +118,22 @@ class Worker:
         if all(self.store.record(run) for run in pack.runs):  # by name: the listing of a bucket may be stale
             return
         planned = self._setting(pack)
-        if not task_for(planned.cell).trained:
+        if not task_for(planned.setting).trained:
             for run in pack.runs:
                 self._calculate(planned, run)
                 yield 1
             return
         yield from self._train(planned, pack)
 
-    def _setting(self, pack: Pack) -> PlannedSetting:
+    def _setting(self, pack: Pack) -> Planned:
         """The setting of a pack, with data of this machine and the pack's runs."""
         if pack.label not in self._settings:
-            cells = [each._replace(runs=[]) for each in self.experiment.cells(self.config) if each.label == pack.label]
-            (self._settings[pack.label],) = plan(cells, prepared(cells))
+            settings = [
+                each._replace(runs=[]) for each in self.experiment.settings(self.config) if each.label == pack.label
+            ]
+            (self._settings[pack.label],) = plan(settings, prepared(settings))
         planned = self._settings[pack.label]
-        check_data(self.sweep, pack.label, planned.cell, planned.dataset, self.store)
+        check_data(self.sweep, pack.label, planned.setting, planned.dataset, self.store)
         runs = [planned.restored(run) if isinstance(run, Mapping) else run for run in pack.runs.values()]
         planned = planned.with_runs(runs)
         if list(planned.runs) != list(pack.runs):
@@ -140,14 +142,14 @@ class Worker:
             )
         return planned
 
-    def _calculate(self, planned: PlannedSetting, run: str) -> None:
+    def _calculate(self, planned: Planned, run: str) -> None:
         """Computes a run without training, and creates its record."""
         if self.store.record(run):
             return
         now, started = fingerprint.of_program("", jax.devices()[0], 1, self.job.threads), time.perf_counter()
         self._agree(planned, 1, now)
-        cell: Any = planned.cell  # a calculation
-        outcome = self.experiment.calculate(cell.arguments, planned.runs[run], planned.dataset)
+        setting: Any = planned.setting  # a calculation
+        outcome = self.experiment.calculate(setting.arguments, planned.runs[run], planned.dataset)
         if isinstance(outcome, Outcome):
             outcome = asdict(outcome)
         elif RESERVED in outcome:
@@ -157,13 +159,13 @@ class Worker:
             planned, run, {RESERVED: "finished", **outcome}, self._provenance(1, [now]) | {"seconds": round(seconds, 3)}
         )
 
-    def _program(self, planned: PlannedSetting, size: int) -> tuple[Any, dict]:
+    def _program(self, planned: Planned, size: int) -> tuple[Any, dict]:
         """The compiled program of a setting for packs of a size, and its fingerprint. Both are kept."""
         key = planned.hash, size
         if planned.hash not in self._feeds:
-            self._feeds[planned.hash] = task_for(planned.cell).load(planned.dataset, self.mesh)
+            self._feeds[planned.hash] = task_for(planned.setting).load(planned.dataset, self.mesh)
         if key not in self._programs:
-            program = task_for(planned.cell).program(size, self.mesh)
+            program = task_for(planned.setting).program(size, self.mesh)
             run = next(iter(planned.runs.values()))
             lowered = program.lower(self._feeds[planned.hash](run).feed(0)[1])
             now = fingerprint.of_program(
@@ -174,7 +176,7 @@ class Worker:
             self._programs[key] = program, now
         return self._programs[key]
 
-    def _agree(self, planned: PlannedSetting, size: int, now: dict) -> None:
+    def _agree(self, planned: Planned, size: int, now: dict) -> None:
         """Creates the fingerprint of a program in the store, or compares it with the first worker's. A damaged one is
         written again: every checkpoint and record has its own."""
         name = f"programs/{planned.hash}-{size}.json"
@@ -194,7 +196,7 @@ class Worker:
                 "or give --allow-other-version"
             )
 
-    def _train(self, planned: PlannedSetting, pack: Pack) -> Iterator[int]:
+    def _train(self, planned: Planned, pack: Pack) -> Iterator[int]:
         hashes, started = list(pack.runs), time.perf_counter()
         program, now = self._program(planned, pack.size)
         first, state, environments = self._start(program, hashes, now)
@@ -218,18 +220,18 @@ class Worker:
             self._log(program, runs, hashes, step, state)
             # Saving a large state takes minutes. The interval limits saving to about a tenth of the time.
             due = time.perf_counter() - saved >= max(self.job.checkpoint_seconds, 10 * saving)
-            if step < planned.cell.steps and (due or self.stopping):
+            if step < planned.setting.steps and (due or self.stopping):
                 before = time.perf_counter()
                 self._save(program, hashes, step, state, environments)
                 saved = time.perf_counter()
                 saving = saved - before
-            if self.stopping and step < planned.cell.steps:
+            if self.stopping and step < planned.setting.steps:
                 return
             yield step
             self._others += time.perf_counter() - now_seconds
         seconds = time.perf_counter() - started - self._others
         provenance = self._provenance(pack.size, environments) | _speed(
-            planned.cell, self.mesh, pack.size, step - first, seconds
+            planned.setting, self.mesh, pack.size, step - first, seconds
         )
         provenance |= {"resumed_at_step": first, "setup_seconds": round(setup, 3)}
         for i, (run, outcome) in enumerate(zip(hashes, outcomes, strict=False)):
@@ -237,7 +239,7 @@ class Worker:
             if self.job.keep_weights and outcome.status == "finished":  # a run with a record is not trained again
                 params = _of_run(program, state["params"], i)
                 self.store.add_weights(run, step, params, planned.config(planned.runs[run]))
-            self._record(planned, run, task_for(planned.cell).outcome(planned.dataset, outcome), provenance)
+            self._record(planned, run, task_for(planned.setting).outcome(planned.dataset, outcome), provenance)
         self.store.drop_checkpoints(hashes)
 
     def _start(self, program: Any, hashes: Sequence[str], now: dict) -> tuple[int, Any, list[dict]]:
@@ -266,9 +268,7 @@ class Worker:
             names = "train_loss", "gradient_norm", "learning_rate"
             self.tracker.log(run, step, {n: float(x[step - 1]) for n, x in zip(names, values, strict=True)})
 
-    def _record(
-        self, planned: PlannedSetting, run: str, outcome: Mapping[str, Any], provenance: Mapping[str, Any]
-    ) -> None:
+    def _record(self, planned: Planned, run: str, outcome: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
         """Creates the record of a run."""
         record = {
             "format": records.FORMAT,
@@ -317,11 +317,11 @@ def _check_whole(run: str, outcome: Outcome) -> None:
         raise RuntimeError(f"run {run} has gaps in its losses; remove its checkpoints, and it is trained again")
 
 
-def _speed(cell: Any, mesh: Any, size: int, steps: int, seconds: float) -> dict[str, Any]:
+def _speed(setting: Any, mesh: Any, size: int, steps: int, seconds: float) -> dict[str, Any]:
     """Seconds, tokens per second, model FLOP/s over the peak (None for an unlisted device), and peak memory."""
-    device, per_second = jax.devices()[0], cell.tokens_per_step * size * steps / seconds
+    device, per_second = jax.devices()[0], setting.tokens_per_step * size * steps / seconds
     known, devices = accelerator(device.device_kind), 1 if mesh is None else mesh.size
-    flops = cell.flops_per_run / cell.tokens_per_run * per_second
+    flops = setting.flops_per_run / setting.tokens_per_run * per_second
     return {
         "seconds": round(seconds, 3),
         "tokens_per_second": round(per_second, 1),

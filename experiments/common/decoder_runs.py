@@ -8,7 +8,7 @@ import numpy as np
 from experiments.common.checks import check_count, check_seeds
 from lvp.errors import InputError
 from lvp.models.configs import CHOICES, OMITTED, DecoderConfig
-from lvp.training import Cell, DataConfig, OptimizerConfig, check_positive
+from lvp.training import DataConfig, OptimizerConfig, Setting, check_positive
 from lvp.training.batches import ORDERS
 
 
@@ -86,9 +86,9 @@ class DecoderRuns:
         block = max(DecoderConfig.attention_block, -(-self.context // 4))
         return DecoderConfig(**{"vocab": vocab, "width": width, "attention_block": block} | shared | changes)
 
-    def cell(self, model: DecoderConfig, steps: int) -> Cell:
-        """The cell of one model under Adam at constant rates. `dataclasses.replace` changes further fields."""
-        return Cell(
+    def setting(self, model: DecoderConfig, steps: int) -> Setting:
+        """The setting of one model under Adam at constant rates. `dataclasses.replace` changes further fields."""
+        return Setting(
             model=model,
             data=DataConfig(self.corpus, self.slice_bytes, self.valid_bytes, self.order),
             batch=self.batch,

@@ -1,4 +1,4 @@
-"""An experiment: a name, its configuration at every tier, its cells, its figure and its claims."""
+"""An experiment: a name, its configuration at every tier, its settings, its figure and its claims."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from lvp.data import Dataset
-from lvp.training import AnyCell, DataConfig, Run, Task, tasks
+from lvp.training import AnySetting, DataConfig, Run, Task, tasks
 from lvp.training.outcome import Outcome
 
 if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse nothing
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse 
 
 @dataclass(frozen=True)
 class Calculation:
-    """A cell that the experiment's `calculate` computes, without training."""
+    """A setting that the experiment's `calculate` computes, without training."""
 
     arguments: Mapping[str, Any]  # shared by the runs, as JSON
     flops_per_run: float  # a guess, for the forecast and the order of work
@@ -31,23 +31,23 @@ class Calculation:
 
 
 class CalculationTask(Task):
-    """The task of a cell that the experiment's `calculate` computes. Its data are tokens or None."""
+    """The task of a setting that the experiment's `calculate` computes. Its data are tokens or None."""
 
     dataset_class = Dataset
-    cell: Calculation
+    setting: Calculation
 
     @property
     def trained(self) -> bool:
         return False
 
     def prepare(self, cache: Path) -> Dataset | None:
-        if self.cell.data is None:
+        if self.setting.data is None:
             return None
-        return tasks.prepare_tokens(self.cell.data, self.cell.vocab, cache)
+        return tasks.prepare_tokens(self.setting.data, self.setting.vocab, cache)
 
     def check_data(self, cache: Path) -> None:
-        if self.cell.data is not None:
-            tasks.check_corpus(self.cell.data.corpus, cache, self.prepare)
+        if self.setting.data is not None:
+            tasks.check_corpus(self.setting.data.corpus, cache, self.prepare)
 
     def fingerprints(self, dataset: Dataset) -> dict[str, str | None]:
         return tasks.token_fingerprints(dataset)
@@ -71,13 +71,13 @@ class CalculationTask(Task):
         """Accepts any mesh: a calculation does not use it."""
 
 
-class CellRuns(NamedTuple):
-    """A cell and the runs to run in it."""
+class SettingRuns(NamedTuple):
+    """A setting and the runs to run in it."""
 
-    label: str  # names the cell in progress bars and tables
-    cell: AnyCell | Calculation
-    runs: Sequence[Any]  # of the cell's kind; mappings, as JSON, for a calculation
-    epochs: float | None = None  # passes through the data; the cell's steps are a guess until the data is counted
+    label: str  # names the setting in progress bars and tables
+    setting: AnySetting | Calculation
+    runs: Sequence[Any]  # of the setting's kind; mappings, as JSON, for a calculation
+    epochs: float | None = None  # passes through the data; the setting's steps are a guess until the data is counted
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class Experiment:
 
     Functions take `table`, which is `lvp.training.records.table` of the finished runs, and the configuration:
 
-    - cells(config) → cells with their runs, in the order of the figure; trained, calculated or both.
+    - settings(config) → settings with their runs, in the order of the figure; trained, calculated or both.
     - summary(table, config) → a table of the results as text for the terminal.
     - figure(table, config, tier, corpus, partial) → a matplotlib Figure; `partial` is None or (runs done, planned).
     - claims(table, config, context) → list of Claim; `context` holds the fields that all claims share: `experiment`,
       `tier`, `corpus` and `commit`.
-    - follow_up(table, config) → cell label → runs that depend on the outcomes of other runs. They run in the same
-      cells once all runs of `cells` have a record.
-    - limit(config) → the cells with as many runs as a sweep may train. Only their number is read. With a limit,
+    - follow_up(table, config) → setting label → runs that depend on the outcomes of other runs. They run in the same
+      settings once all runs of `settings` have a record.
+    - limit(config) → the settings with as many runs as a sweep may train. Only their number is read. With a limit,
       `follow_up` is called again when the runs it has added have a record, until it adds no run. Without a limit it
       is called once.
     - evidence(table, config) → JSON of a committed result for `lvp.parametrization.evidence`.
@@ -101,18 +101,18 @@ class Experiment:
     - blocks(results) → name → text of a block of README or docs (`sweeps.committed`). `results` maps the folder of each
       committed result of the experiment to its `sweeps.committed.Result`, which has `table`, `config` and `evidence`.
     - calculate(arguments, run, dataset) → outcome of a calculation's run, as JSON or as an `Outcome`. It runs in a
-      worker process. `dataset` is the `lvp.data.Dataset` of the cell's data and vocab, or None.
+      worker process. `dataset` is the `lvp.data.Dataset` of the setting's data and vocab, or None.
     """
 
     name: str  # a word, which names directories and records
     question: str
     tiers: Mapping[str, Any]  # tier → configuration (a flat frozen dataclass), from seconds to the published size
-    cells: Callable[[Any], Sequence[CellRuns]]
+    settings: Callable[[Any], Sequence[SettingRuns]]
     summary: Callable[..., str]
     figure: Callable[..., Any]
     claims: Callable[..., list]
     follow_up: Callable[..., Mapping[str, Sequence[Run]]] | None = None
-    limit: Callable[[Any], Sequence[CellRuns]] | None = None
+    limit: Callable[[Any], Sequence[SettingRuns]] | None = None
     evidence: Callable[..., Mapping[str, Any]] | None = None
     rate_curves: Callable[..., Sequence["RateCurves"]] | None = None
     blocks: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
@@ -124,5 +124,5 @@ class Experiment:
 
     def most_runs(self, config: Any) -> float:
         """The largest number of runs of a sweep; infinite if `follow_up` has no limit."""
-        cells = self.cells if self.follow_up is None else self.limit
-        return math.inf if cells is None else sum(len(planned.runs) for planned in cells(config))
+        settings = self.settings if self.follow_up is None else self.limit
+        return math.inf if settings is None else sum(len(planned.runs) for planned in settings(config))

@@ -16,7 +16,7 @@ import optax
 
 from experiments.common.checks import check_count, check_seeds, sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import Calculation, CellRuns, Experiment
+from experiments.common.experiment import Calculation, Experiment, SettingRuns
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
 from experiments.common.tables import losses_by_seed_and_rate, select
 from lvp import analysis, optim, roles
@@ -24,7 +24,7 @@ from lvp.analysis import optimum_figure
 from lvp.errors import InputError
 from lvp.models.configs import OMITTED
 from lvp.parametrization import RULES, Rule, Table, table
-from lvp.training import AnyCell, DataConfig, OptimizerConfig, Program, check_positive
+from lvp.training import AnySetting, DataConfig, OptimizerConfig, Program, check_positive
 from lvp.training.outcome import Outcome, curve
 from lvp.training.tasks import LanguageTask
 
@@ -129,7 +129,7 @@ def experiment(
     if (model is None) == (train is None):
         raise InputError("experiment needs either model or train, and got " + ("neither" if train is None else "both"))
 
-    def cells(config: Runs) -> list[CellRuns]:
+    def settings(config: Runs) -> list[SettingRuns]:
         planned = []
         for width in config.widths:
             of_width = config.table(width, rule)
@@ -138,20 +138,20 @@ def experiment(
                 shared = {name: getattr(config, name) for name in names} | {"width": width, "rule": of_width.rule}
                 flops = 6.0 * width**2 * config.steps * config.batch * config.context
                 runs: list = [{"learning_rate": rate, "seed": seed} for rate in config.rates for seed in config.seeds]
-                planned.append(CellRuns(f"d {width}", Calculation(shared, flops), runs))
+                planned.append(SettingRuns(f"d {width}", Calculation(shared, flops), runs))
                 continue
             shape = ModelConfig(width, config.vocab, config.context, of_width.rule, config.base_width, model, of_width)
             data = DataConfig(config.corpus, config.slice_bytes, config.valid_bytes, config.order)
             sizes = config.batch, config.steps, optimizer, config.final_fraction, config.clip_norm, config.micro_batches
             runs = [ModelRun(rate, seed) for rate in config.rates for seed in config.seeds]
-            planned.append(CellRuns(f"d {width}", ModelCell(shape, data, *sizes), runs))
+            planned.append(SettingRuns(f"d {width}", ModelSetting(shape, data, *sizes), runs))
         return planned
 
     return Experiment(
         name=name,
         question=question,
         tiers=presets if train is None else {p: replace(runs, corpus="own") for p, runs in presets.items()},
-        cells=cells,
+        settings=settings,
         summary=summary,
         figure=figure,
         claims=claims,
@@ -189,7 +189,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class ModelCell(AnyCell):
+class ModelSetting(AnySetting):
     """The part of a run that is compiled."""
 
     model: ModelConfig
@@ -246,17 +246,17 @@ class ModelRun:
 
 
 class ModelProgram(Program):
-    """The program of a `ModelCell`: that of a decoder with another model, init, loss and table."""
+    """The program of a `ModelSetting`: that of a decoder with another model, init, loss and table."""
 
     def _model(self) -> Model:
-        return self.cell.model.model
+        return self.setting.model.model
 
     def _rate(self, run):
         return run["learning_rate"]
 
     def _transformation(self, run):
         given = {"declarations": self.model.declarations}
-        return self.cell.optimizer.transformation(self.cell.model.table, self._rate(run), {}, **given)
+        return self.setting.optimizer.transformation(self.setting.model.table, self._rate(run), {}, **given)
 
     def _init(self, run, params=None):
         init_key, drawn_key, data_key = jax.random.split(jax.random.key(run["seed"]), 3)
@@ -264,12 +264,12 @@ class ModelProgram(Program):
             params = self.model.init(init_key)
             if self.model.initialize:
                 declarations = self.model.declarations
-                params = optim.initialize(self.cell.model.table, params, drawn_key, declarations=declarations)
+                params = optim.initialize(self.setting.model.table, params, drawn_key, declarations=declarations)
         return self._initial_state(params, self._optimizer(run).init(params), data_key)
 
     def _loss(self, params, windows, weights=None, head=None):
         logits = self.model.apply(params, windows[:, :-1]).astype(jnp.float32)
-        wanted = *windows[:, 1:].shape, self.cell.vocab
+        wanted = *windows[:, 1:].shape, self.setting.vocab
         if logits.shape != wanted:
             raise InputError(f"apply must return logits of shape {wanted} [batch, length, vocab], got {logits.shape}")
         losses = optax.losses.softmax_cross_entropy_with_integer_labels(logits, windows[:, 1:])
@@ -279,14 +279,14 @@ class ModelProgram(Program):
 class ModelTask(LanguageTask):
     """A model of your own, trained on the tokens of a text."""
 
-    cell: Any
+    setting: Any
 
     def program(self, runs: int = 1, mesh: Any = None) -> Any:
-        return ModelProgram(self.cell, runs)
+        return ModelProgram(self.setting, runs)
 
     def check_runs(self, runs: Iterable[Any]) -> None:
         """Traces a step. Raises InputError, in one line, for a model that cannot be traced or has other shapes."""
-        program, run, width = self.program(), self.cell.example_run().arrays(), self.cell.model.width
+        program, run, width = self.program(), self.setting.example_run().arrays(), self.setting.model.width
         try:
             jax.eval_shape(program._step, np.int32(0), program.run_shapes(), run, self.data_shapes())
         except InputError as error:

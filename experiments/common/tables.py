@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lvp.analysis import tuned
-from lvp.training import Cell, Run
+from lvp.training import Run, Setting
 from lvp.training.records import flatten
 
 EMBEDDING_RATE = "lane.learning_rates.embedding"
@@ -44,14 +44,14 @@ def _same(recorded: Any, value: Any) -> bool:
     return bool(recorded == value)
 
 
-def with_optimizer(table, cell: Cell):
-    """The rows of a table whose cells have the optimizer of `cell`, with the same options.
+def with_optimizer(table, setting: Setting):
+    """The rows of a table whose settings have the optimizer of `setting`, with the same options.
 
-    An option that some cells lack is NaN in their rows.
+    An option that some settings lack is NaN in their rows.
     """
     prefix = "cell.optimizer.options."
-    options = {f"{prefix}{name}": value for name, value in flatten(cell.optimizer.options).items()}
-    chosen = _matches(table, {"cell.optimizer.kind": cell.optimizer.kind} | options)
+    options = {f"{prefix}{name}": value for name, value in flatten(setting.optimizer.options).items()}
+    chosen = _matches(table, {"cell.optimizer.kind": setting.optimizer.kind} | options)
     for column in table.columns:
         if column.startswith(prefix) and column not in options:
             chosen &= table[column].isna().to_numpy()
@@ -64,7 +64,7 @@ def with_fields(table, prefix: str, configured: Any, names: Sequence[str]):
     Records leave out some fields at their defaults. A missing value therefore means the default.
 
     Args:
-      prefix: of the columns, such as "cell.model" or "run".
+      prefix: of the columns, such as "setting.model" or "run".
     """
     chosen = np.ones(len(table), bool)
     for field in (field for field in fields(configured) if field.name in names):
@@ -119,7 +119,7 @@ def losses_by_seed_and_rate(
     """Losses [seeds, rates] over a learning rate: NaN for a missing run, infinite for a diverged one.
 
     Args:
-      rows: rows of one cell that differ in seed and rate only. loss: the column of losses; the default is the final
+      rows: rows of one setting that differ in seed and rate only. loss: the column of losses; the default is the final
         train loss in nats per token. rate: the column of rates; the default is the embedding's.
     """
     losses = np.full((len(seeds), len(rates)), np.nan)
@@ -150,7 +150,7 @@ def best_setting(
     """The setting with the least mean loss over the selecting seeds, among those that finished with all seeds.
 
     Args:
-      rows: rows of one cell. A setting is a combination of rates and init stds.
+      rows: rows of one setting. A setting is a combination of rates and init stds.
       selecting: the seeds that choose the setting; None is `seeds`.
     """
     selecting = seeds if selecting is None else selecting

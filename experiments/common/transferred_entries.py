@@ -1,4 +1,4 @@
-"""Entries: rules that are tuned at a base size. Their cells and runs at every size, and the losses of the runs."""
+"""Entries: rules that are tuned at a base size. Their settings and runs at every size, and the losses of the runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_names
 from experiments.common.decoder_runs import TunedRuns
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from experiments.common.tables import (
     EMBEDDING_RATE,
     losses_by_seed_and_rate,
@@ -22,7 +22,7 @@ from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Shape
 from lvp.parametrization.rules import Rule
 from lvp.parametrization.scaling import Scaling, scale
-from lvp.training import Cell, OptimizerConfig, Run
+from lvp.training import OptimizerConfig, Run, Setting
 
 LOSS = "valid_bits_per_byte"  # comparable between vocabularies
 MULTIPLIERS = ("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier", "normalize_rows")
@@ -87,8 +87,8 @@ def scaling_of(config: TransferRuns, entry: Entry, size: Shape) -> Scaling:
     return scale(config.base, size, entry.rule, axes=entry.axes, token_rows=entry.token_rows)
 
 
-def cell_of(config: TransferRuns, entry: Entry, size: Shape) -> Cell:
-    """The cell of an entry at a size: a decoder with rotary positions."""
+def setting_of(config: TransferRuns, entry: Entry, size: Shape) -> Setting:
+    """The setting of an entry at a size: a decoder with rotary positions."""
     assert size.depth is not None and size.batch is not None and size.steps is not None
     scaling = scaling_of(config, entry, size)
     model = replace(
@@ -103,7 +103,7 @@ def cell_of(config: TransferRuns, entry: Entry, size: Shape) -> Cell:
     if entry.optimizer == "muon":
         options = {"adam_b1": b1, "adam_b2": b2, "eps": options["eps"]}
     return replace(
-        config.cell(model, round(size.steps)),
+        config.setting(model, round(size.steps)),
         batch=size.batch // config.context,
         optimizer=OptimizerConfig(entry.optimizer, options),
     )
@@ -114,14 +114,16 @@ def run_of(config: TransferRuns, entry: Entry, size: Shape, constant: float, see
     return Run.under(scaling_of(config, entry, size).table, constant / config.width, seed)
 
 
-def labels_of_cells(
+def labels_of_settings(
     config: TransferRuns, entries: Mapping[str, Entry], sizes: Mapping[str, Shape]
 ) -> dict[tuple[str, str], str]:
-    """(size, entry) → label of the cell, by names. Entries with the same program at a size share a cell."""
+    """(size, entry) → label of the setting, by names. Entries with the same program at a size share a setting."""
     label_of = {}
     for size_name, size in sizes.items():
-        cells = {name: cell_of(config, entry, size) for name, entry in entries.items()}
-        first = {name: next(other for other in cells if cells[other] == cell) for name, cell in cells.items()}
+        settings = {name: setting_of(config, entry, size) for name, entry in entries.items()}
+        first = {
+            name: next(other for other in settings if settings[other] == setting) for name, setting in settings.items()
+        }
         shared = len(set(first.values())) == 1
         for name in entries:
             label_of[size_name, name] = size_name if shared else f"{size_name}, {first[name]}"
@@ -131,41 +133,41 @@ def labels_of_cells(
 def runs_by_label(
     label_of: Mapping[tuple[str, str], str], runs: Iterable[tuple[str, str, Run]]
 ) -> dict[str, list[Run]]:
-    """Label → runs of every cell, for (size, entry, run). Runs that occur twice in a cell are planned once."""
+    """Label → runs of every setting, for (size, entry, run). Runs that occur twice in a setting are planned once."""
     by_label: dict[str, dict[str, Run]] = {label: {} for label in label_of.values()}
     for size_name, name, run in runs:
         by_label[label_of[size_name, name]][repr(run)] = run
     return {label: list(own.values()) for label, own in by_label.items()}
 
 
-def cells_of(
+def settings_of(
     config: TransferRuns,
     entries: Mapping[str, Entry],
     sizes: Mapping[str, Shape],
     label_of: Mapping[tuple[str, str], str],
     runs: Iterable[tuple[str, str, Run]],
-) -> list[CellRuns]:
-    """The cells with the labels of `label_of`, and their runs.
+) -> list[SettingRuns]:
+    """The settings with the labels of `label_of`, and their runs.
 
     Args:
       config: of the runs.
       entries: the entries by name.
       sizes: the sizes by name.
-      label_of: as `labels_of_cells` returns it.
+      label_of: as `labels_of_settings` returns it.
       runs: (size, entry, run), by names.
     """
-    cells: dict[str, Cell] = {}
+    settings: dict[str, Setting] = {}
     for (size_name, name), label in label_of.items():
-        cells.setdefault(label, cell_of(config, entries[name], sizes[size_name]))
+        settings.setdefault(label, setting_of(config, entries[name], sizes[size_name]))
     by_label = runs_by_label(label_of, runs)
-    return [CellRuns(label, cell, by_label[label]) for label, cell in cells.items()]
+    return [SettingRuns(label, setting, by_label[label]) for label, setting in settings.items()]
 
 
-def rows_of(table, cell: Cell):
-    """The rows of a cell."""
-    size = {"cell.model.width": cell.model.width, "cell.model.vocab": cell.model.vocab}
-    size |= {"cell.model.layers": cell.model.layers, "cell.batch": cell.batch, "cell.steps": cell.steps}
-    return with_fields(with_optimizer(select(table, size), cell), "cell.model", cell.model, MULTIPLIERS)
+def rows_of(table, setting: Setting):
+    """The rows of a setting."""
+    size = {"cell.model.width": setting.model.width, "cell.model.vocab": setting.model.vocab}
+    size |= {"cell.model.layers": setting.model.layers, "cell.batch": setting.batch, "cell.steps": setting.steps}
+    return with_fields(with_optimizer(select(table, size), setting), "cell.model", setting.model, MULTIPLIERS)
 
 
 def losses_of(rows, example: Run, seeds: Sequence[int]) -> np.ndarray:

@@ -22,7 +22,7 @@ from lvp.errors import InputError
 from lvp.training import records
 
 if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
-    from experiments.common.experiment import CellRuns, Experiment
+    from experiments.common.experiment import Experiment, SettingRuns
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # names become parts of directories' names
 
@@ -109,17 +109,17 @@ def _check(experiment: "Experiment", path: str) -> None:
             raise InputError(f"experiment {path}: tier {tier} cannot be converted to JSON and back: {error}") from None
 
 
-def check_cells(cells: "Iterable[CellRuns]") -> None:
+def check_settings(settings: "Iterable[SettingRuns]") -> None:
     """Raises InputError if two optimizers have the same name, which identifies them in records, or if a label has
     characters that cannot be printed."""
     factories: dict[str, Any] = {}
-    for label, cell, *_ in cells:
+    for label, setting, *_ in settings:
         if not label.isprintable():
-            raise InputError(f"cell {label!r}: the label must contain printable characters only")
-        own = getattr(cell, "optimizer", None)
+            raise InputError(f"setting {label!r}: the label must contain printable characters only")
+        own = getattr(setting, "optimizer", None)
         if own is not None and factories.setdefault(own.kind, own.factory) is not own.factory:
             raise InputError(
-                f"cell {label}: an earlier cell has another optimizer with the name {own.kind}; use distinct names"
+                f"setting {label}: an earlier setting has another optimizer named {own.kind}; use distinct names"
             )
 
 

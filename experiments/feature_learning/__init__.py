@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
     question="how much does the update of each matrix change the linear network's output, after one step and after "
     "training?",
     tiers=TIERS,
-    cells=config.cells,
+    settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,

@@ -1,9 +1,9 @@
-"""The configuration of `feature_learning` at every tier, and its cells."""
+"""The configuration of `feature_learning` at every tier, and its settings."""
 
 from dataclasses import dataclass
 
 from experiments.common.checks import check_count, sorted_values
-from experiments.common.experiment import Calculation, CellRuns
+from experiments.common.experiment import Calculation, SettingRuns
 from experiments.feature_learning import sign_moments
 from lvp.data.tokens.tokenizers import SMALLEST
 from lvp.errors import InputError
@@ -84,9 +84,9 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """Returns one cell per shape for theorem 1. At m = 8 d the cell also has theorems 3 and 4, and a second cell has
-    the trained arms."""
+def settings(config: Config) -> list[SettingRuns]:
+    """Returns one setting per shape for theorem 1. At m = 8 d the setting also has theorems 3 and 4, and a second
+    setting has the trained arms."""
     planned = []
     common, data = {"draws": config.draws, "seed": config.seed}, DataConfig(config.corpus)
     for name, pairs in regimes(config).items():
@@ -94,12 +94,12 @@ def cells(config: Config) -> list[CellRuns]:
             arguments = common | {"regime": name, "width": d, "vocab": m}
             one_step = Calculation(arguments, 8.0 * config.draws * d * m * m, data, m)
             arms = [THEOREM, *(sign_moments.ARMS if name == GROWING else ())]
-            planned.append(CellRuns(f"{name}, d {d}", one_step, [{"arm": arm} for arm in arms]))
+            planned.append(SettingRuns(f"{name}, d {d}", one_step, [{"arm": arm} for arm in arms]))
             if name == GROWING:
                 trained = arguments | {"steps": list(config.steps), "rate": config.rate}
                 cost = 8.0 * trained_draws(config.draws) * d * m * m * config.steps[-1]
                 beyond = Calculation(trained, cost, data, m)
-                planned.append(CellRuns(f"beyond, d {d}", beyond, [{"arm": arm} for arm in ARMS]))
+                planned.append(SettingRuns(f"beyond, d {d}", beyond, [{"arm": arm} for arm in ARMS]))
     return planned
 
 

@@ -17,12 +17,12 @@ from experiments.fresh_text.config import (
     Config,
     ModelShape,
     Point,
-    cell_of,
     constant_at,
     entering,
     label,
     ratio_at,
     run,
+    setting_of,
 )
 from experiments.fresh_text.minimum import Minimum, minimum
 from lvp import analysis
@@ -51,7 +51,7 @@ class Reading:
     config: Config
     arm: Arm
     shape: ModelShape
-    rows: Any  # of the cell
+    rows: Any  # of the setting
 
     def losses(self, constant: int, ratios: Sequence[int], seeds: Sequence[int]) -> np.ndarray:
         """Validation losses [seeds, ratios] in bits per byte. NaN for a missing run, infinite for a diverged run."""
@@ -198,14 +198,14 @@ def read(table, config: Config) -> dict[tuple[str, ModelShape], Reading]:
 
 
 def _rows(table, config: Config, arm: Arm, shape: ModelShape):
-    cell = cell_of(config, arm, shape)
+    setting = setting_of(config, arm, shape)
     rows = select(table, {"cell.model.width": shape.width, "cell.model.vocab": shape.vocab})
-    return with_optimizer(with_fields(rows, "cell.model", cell.model, MODEL_FIELDS), cell) if len(rows) else rows
+    return with_optimizer(with_fields(rows, "cell.model", setting.model, MODEL_FIELDS), setting) if len(rows) else rows
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
-    """Label of a cell → the runs that depend on the results so far."""
-    return {label(config, *cell): each.next_runs() for cell, each in read(table, config).items()}
+    """Label of a setting → the runs that depend on the results so far."""
+    return {label(config, *setting): each.next_runs() for setting, each in read(table, config).items()}
 
 
 class Law(NamedTuple):
@@ -273,9 +273,9 @@ def _without(readings: Sequence[Reading], power: Callable[[Sequence[Reading]], f
     return {left.shape: power([each for each in resolved if each is not left]) for left in resolved}
 
 
-def of_arm(by_cell: dict[tuple[str, ModelShape], Reading], name: str) -> list[Reading]:
+def of_arm(by_setting: dict[tuple[str, ModelShape], Reading], name: str) -> list[Reading]:
     """The results of an arm, in the order of the shapes."""
-    return [each for (arm, _), each in by_cell.items() if arm == name]
+    return [each for (arm, _), each in by_setting.items() if arm == name]
 
 
 def varied(config: Config) -> str:
@@ -306,9 +306,9 @@ def percent(values: Sequence[float]) -> Measurement:
 
 def summary(table, config: Config) -> str:
     """The tuned constant, the best ratio and its costs at every shape, and the power laws."""
-    by_cell, lines = read(table, config), []
+    by_setting, lines = read(table, config), []
     for name in config.arms:
-        readings = of_arm(by_cell, name)
+        readings = of_arm(by_setting, name)
         lines += [
             ARMS[name].label,
             f"{'d':>5} {'m':>6} {'constant':>9} {'vertex':>7} {'best ratio':>11} {'95 % interval':>20} {'entering':>9} "

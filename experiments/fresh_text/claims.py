@@ -22,10 +22,10 @@ CANDIDATES = {0.0: ("d^0: one rate", OUR_RESULT), 0.5: ("d^(1/2)", HAYOU), 1.0: 
 
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims about the power of d or m, about the power law, about costs, and about other settings."""
-    by_cell, answers = read(table, config), []
+    by_setting, answers = read(table, config), []
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     for name in config.arms:
-        readings = of_arm(by_cell, name)
+        readings = of_arm(by_setting, name)
         where = ", ".join(filter(None, (ARMS[name].label, vocabulary(config))))
         asked: list[tuple[Question, Measurement]] = []
         if varied(config) == "d":
@@ -34,7 +34,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             asked += _of_vocab(where, config, readings)
         asked += _of_costs(where, readings)
         if name != config.arms[0] and len(config.shapes) == 1:
-            asked.append(_alike(readings[0], by_cell[config.arms[0], config.shapes[0]]))
+            asked.append(_alike(readings[0], by_setting[config.arms[0], config.shapes[0]]))
         answers += [question.answer(measured, context, seeds) for question, measured in asked]
     return answers
 

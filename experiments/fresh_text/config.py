@@ -1,4 +1,4 @@
-"""The configuration of `fresh_text` at every tier: its arms, cells and runs."""
+"""The configuration of `fresh_text` at every tier: its arms, settings and runs."""
 
 import math
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from experiments.common.checks import check_count, check_names, check_schedule
 from experiments.common.decoder_runs import TunedRuns
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Table, row_multiplier, table
-from lvp.training import Cell, OptimizerConfig, Run, check_positive
+from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
 ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
 MOST_EPOCHS = 0.99  # the number of steps is rounded, so that a whole epoch could draw some rows twice
@@ -175,13 +175,13 @@ def _table(arm: Arm, shape: ModelShape) -> Table:
     return table("lvp", width=shape.width, vocab=shape.vocab, token_rows=arm.token_rows)
 
 
-def cell_of(config: Config, arm: Arm, shape: ModelShape) -> Cell:
-    """The cell of an arm at a shape. Its number of steps is a guess until the text has been encoded."""
+def setting_of(config: Config, arm: Arm, shape: ModelShape) -> Setting:
+    """The setting of an arm at a shape. Its number of steps is a guess until the text has been encoded."""
     model = replace(config.model(*shape), **arm.model, **forward_multipliers(_table(arm, shape)))
-    cell = config.cell(model, 1)
-    steps = max(1, round(config.epochs * _tokens(config, shape.vocab) / cell.tokens_per_step))
+    setting = config.setting(model, 1)
+    steps = max(1, round(config.epochs * _tokens(config, shape.vocab) / setting.tokens_per_step))
     return replace(
-        cell,
+        setting,
         steps=steps,
         optimizer=_optimizer(config, arm),
         cooldown=config.cooldown if arm.scheduled else None,
@@ -212,7 +212,7 @@ def run(config: Config, arm: Arm, shape: ModelShape, at: Point, seed: int) -> Ru
 
 
 def label(config: Config, name: str, shape: ModelShape) -> str:
-    """The name of the cell of an arm at a shape; the arm is left out if there is one."""
+    """The name of the setting of an arm at a shape; the arm is left out if there is one."""
     of_shape = f"d {shape.width}, m {shape.vocab}"
     return of_shape if len(config.arms) == 1 else f"{of_shape}, {ARMS[name].label}"
 
@@ -222,12 +222,12 @@ def first_points() -> list[Point]:
     return [Point(i, j) for i, j in product((-1, 0, 1), (-COARSE_STEP, 0, COARSE_STEP))]
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell per arm and shape, with the runs of the selecting seeds at the first places."""
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting per arm and shape, with the runs of the selecting seeds at the first places."""
     return [
-        CellRuns(
+        SettingRuns(
             label(config, name, shape),
-            cell_of(config, ARMS[name], shape),
+            setting_of(config, ARMS[name], shape),
             [run(config, ARMS[name], shape, at, seed) for at in first_points() for seed in config.selecting_seeds],
             config.epochs,
         )
@@ -235,7 +235,7 @@ def cells(config: Config) -> list[CellRuns]:
     ]
 
 
-def limit(config: Config) -> list[CellRuns]:
-    """The cells with as many runs as a sweep may train."""
+def limit(config: Config) -> list[SettingRuns]:
+    """The settings with as many runs as a sweep may train."""
     most = config.most_places * len(config.selecting_seeds) + config.most_ratios * len(config.judging_seeds)
-    return [planned._replace(runs=[planned.runs[0]] * most) for planned in cells(config)]
+    return [planned._replace(runs=[planned.runs[0]] * most) for planned in settings(config)]

@@ -26,7 +26,7 @@ EXPERIMENT = Experiment(
     question="do updates that are too large at the start of training leave dead ReLUs or matrices of low rank in a "
     "ResNet?",
     tiers=TIERS,
-    cells=config.cells,
+    settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,

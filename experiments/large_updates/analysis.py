@@ -39,7 +39,7 @@ def measured_epochs(table, config: Config) -> np.ndarray:
 def num_steps(table, config: Config) -> int:
     """The steps of a trained run. They follow from the number of images, which the configuration does not know."""
     recorded = table["cell.steps"].dropna().tolist() if "cell.steps" in table else []
-    return int(recorded[0]) if recorded else trained(config).cell.steps
+    return int(recorded[0]) if recorded else trained(config).setting.steps
 
 
 def dead(table, config: Config, name: str, scale: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The configuration of `large_updates` at every tier, and its cells."""
+"""The configuration of `large_updates` at every tier, and its settings."""
 
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.common.checks import check_count, check_names, check_points, check_seeds, sorted_values
-from experiments.common.experiment import Calculation, CellRuns
+from experiments.common.experiment import Calculation, SettingRuns
 from experiments.large_updates import scale_invariance
 from experiments.large_updates.resnet import ResNetConfig
-from experiments.large_updates.training import ImageCell, ImageDataConfig, ImageRun
+from experiments.large_updates.training import ImageDataConfig, ImageRun, ImageSetting
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig, check_positive
 
@@ -130,14 +130,14 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """The trained cell, and a calculation of scale invariance in the same network."""
+def settings(config: Config) -> list[SettingRuns]:
+    """The trained setting, and a calculation of scale invariance in the same network."""
     return [trained(config), calculated(config)]
 
 
-def trained(config: Config) -> CellRuns:
-    """One cell: arms, scales and seeds differ in traced numbers only."""
-    cell = ImageCell(
+def trained(config: Config) -> SettingRuns:
+    """One setting: arms, scales and seeds differ in traced numbers only."""
+    setting = ImageSetting(
         network(config),
         ImageDataConfig(config.corpus, config.pad, config.flip),
         config.batch,
@@ -147,16 +147,16 @@ def trained(config: Config) -> CellRuns:
         measured_parts=config.measured_parts,
     )
     runs = [run_of(config, *each) for each in product(config.arms, config.scales, config.seeds)]
-    return CellRuns("ResNet", cell, runs, config.epochs)
+    return SettingRuns("ResNet", setting, runs, config.epochs)
 
 
-def calculated(config: Config) -> CellRuns:
-    """One cell with a run per seed."""
+def calculated(config: Config) -> SettingRuns:
+    """One setting with a run per seed."""
     model, arguments = asdict(network(config)), scale_invariance.ARGUMENTS
     arguments = {**arguments, "model": model | {"image": list(model["image"])}}
     passes = arguments["images"] * len(arguments["factors"]) * config.depth  # a derivative along each kernel
-    cell = Calculation(arguments, passes * network(config).flops_per_image())
-    return CellRuns("scale invariance", cell, [{"seed": seed} for seed in config.seeds])
+    setting = Calculation(arguments, passes * network(config).flops_per_image())
+    return SettingRuns("scale invariance", setting, [{"seed": seed} for seed in config.seeds])
 
 
 def network(config: Config) -> ResNetConfig:

@@ -19,14 +19,14 @@ from lvp.files import storage
 from lvp.models.configs import OMITTED
 from lvp.parametrization import uniform
 from lvp.training.batches import ALL_STEPS, Feed
-from lvp.training.cell import AnyCell, OptimizerConfig, check_positive, steps_of_parts
 from lvp.training.program import PackedProgram
+from lvp.training.setting import AnySetting, OptimizerConfig, check_positive, steps_of_parts
 from lvp.training.tasks import Task
 
 
 @dataclass(frozen=True)
 class ImageDataConfig:
-    """The images of a cell and their augmentation."""
+    """The images of a setting and their augmentation."""
 
     corpus: str  # as in `experiments.large_updates.images.load_images`
     pad: int = 4  # black pixels added on every side before a random crop
@@ -34,7 +34,7 @@ class ImageDataConfig:
 
 
 @dataclass(frozen=True)
-class ImageCell(AnyCell):
+class ImageSetting(AnySetting):
     """The part of a run that is compiled.
 
     An epoch is a permutation of the training images, without the last incomplete batch. The rate falls as a cosine from
@@ -126,11 +126,13 @@ class ImageData(NamedTuple):
     std: Any  # float32 [C], of pixels divided by 255
 
     @classmethod
-    def from_arrays(cls, cell: ImageCell, train: Any, test: Any, mean: Any, std: Any) -> "ImageData":
-        """The data of `cell` from (images, labels) of both parts."""
+    def from_arrays(cls, setting: ImageSetting, train: Any, test: Any, mean: Any, std: Any) -> "ImageData":
+        """The data of `setting` from (images, labels) of both parts."""
         (train_images, train_labels), (test_images, test_labels) = train, test
-        check_images(cell, train_images.shape, test_images.shape, int(max(train_labels.max(), test_labels.max())) + 1)
-        size = min(len(test_images), 4 * cell.batch)
+        check_images(
+            setting, train_images.shape, test_images.shape, int(max(train_labels.max(), test_labels.max())) + 1
+        )
+        size = min(len(test_images), 4 * setting.batch)
         weights = np.ones(len(test_images), np.float32)
 
         def grouped(x):
@@ -146,11 +148,11 @@ class ImageData(NamedTuple):
         return ALL_STEPS, self
 
 
-def image_shapes(cell: ImageCell) -> ImageData:
+def image_shapes(setting: ImageSetting) -> ImageData:
     """The shapes of the program's data for as many training images as CIFAR-10 has, and one group of test images."""
-    height, width, channels = cell.model.image
+    height, width, channels = setting.model.image
     shape = jax.ShapeDtypeStruct
-    group = 4 * cell.batch
+    group = 4 * setting.batch
     return ImageData(
         train_images=shape((50_000, height, width, channels), jnp.uint8),
         train_labels=shape((50_000,), jnp.int32),
@@ -162,36 +164,36 @@ def image_shapes(cell: ImageCell) -> ImageData:
     )
 
 
-def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...], classes: int) -> None:
-    """Raises InputError if images of these shapes [n, H, W, C], or the number of classes, do not fit the cell."""
-    if classes != cell.model.classes:
-        raise InputError(f"model.classes must be {classes} for these images, got {cell.model.classes}")
+def check_images(setting: ImageSetting, train: tuple[int, ...], test: tuple[int, ...], classes: int) -> None:
+    """Raises InputError if images of these shapes [n, H, W, C], or the number of classes, do not fit the setting."""
+    if classes != setting.model.classes:
+        raise InputError(f"model.classes must be {classes} for these images, got {setting.model.classes}")
     for name, shape in (("training", train), ("test", test)):
-        if shape[1:] != cell.model.image:
-            raise InputError(f"model.image must be {shape[1:]} for the {name} images, got {cell.model.image}")
-    if train[0] < cell.batch:
+        if shape[1:] != setting.model.image:
+            raise InputError(f"model.image must be {shape[1:]} for the {name} images, got {setting.model.image}")
+    if train[0] < setting.batch:
         raise InputError(
-            f"{train[0]} training images are fewer than a batch of {cell.batch}: reduce batch, or give more images"
+            f"{train[0]} training images are fewer than a batch of {setting.batch}: reduce batch, or give more images"
         )
 
 
 class ImageProgram(PackedProgram):
-    """The program of an `ImageCell`.
+    """The program of an `ImageSetting`.
 
     States hold `params`, `stats` (running statistics), `opt`, `key`, `losses`, `diverged`, `valid_loss` and `accuracy`
     on the test images (NaN until the last step), and with measured parts `measures`.
     """
 
-    def __init__(self, cell: ImageCell, runs: int = 1):
-        super().__init__(cell, runs)
-        self.model = resnet(cell.model)
+    def __init__(self, setting: ImageSetting, runs: int = 1):
+        super().__init__(setting, runs)
+        self.model = resnet(setting.model)
 
     @property
     def _first_steps(self) -> int:
-        return round(self.cell.first_phase * self.cell.steps)
+        return round(self.setting.first_phase * self.setting.steps)
 
     def _rate(self, run):
-        decay = optax.cosine_decay_schedule(1.0, self.cell.steps)
+        decay = optax.cosine_decay_schedule(1.0, self.setting.steps)
 
         def rate(count):
             scale = jnp.where(count < self._first_steps, run["first_scale"], 1.0)
@@ -201,17 +203,17 @@ class ImageProgram(PackedProgram):
 
     def _optimizer(self, run):
         # One rate for all parameters. The network draws its own init (He et al.).
-        table = uniform(width=self.cell.model.channels, vocab=self.cell.model.classes)
-        return self.cell.optimizer.transformation(table, self._rate(run), {}, declarations=DECLARATIONS)
+        table = uniform(width=self.setting.model.channels, vocab=self.setting.model.classes)
+        return self.setting.optimizer.transformation(table, self._rate(run), {}, declarations=DECLARATIONS)
 
     def _init(self, run, params=None):
         init_key, data_key = jax.random.split(jax.random.key(run["seed"]))
         params = self.model.init(init_key) if params is None else params
         state = self._initial_state(params, self._optimizer(run).init(params), data_key)
         state |= {"stats": self.model.init_stats(), "accuracy": jnp.float32(jnp.nan)}
-        if not self.cell.measured_steps:
+        if not self.setting.measured_steps:
             return state
-        image, channels = self.cell.model.image, jnp.ones(self.cell.model.image[2])
+        image, channels = self.setting.model.image, jnp.ones(self.setting.model.image[2])
         data = ImageData(None, None, jnp.zeros((1, 1, *image), jnp.uint8), None, jnp.ones((1, 1)), channels, channels)
         return state | {"measures": self._empty_measures(lambda s: self._measures(s, run, data), state)}
 
@@ -219,11 +221,11 @@ class ImageProgram(PackedProgram):
         key = jax.random.wrap_key_data(state["key"])
         order_key, augment_key, random_key = (jax.random.fold_in(key, i) for i in range(3))
         first = step < self._first_steps
-        chosen = batches.epoch_batch(order_key, step, len(data.train_labels), self.cell.batch)
+        chosen = batches.epoch_batch(order_key, step, len(data.train_labels), self.setting.batch)
         few = run["first_images"]
         chosen = jnp.where(first & (few > 0), chosen % jnp.maximum(few, 1), chosen)
         by_chance = jax.random.fold_in(augment_key, step)
-        x = batches.augment(data.train_images[chosen], by_chance, self.cell.data.pad, flip=self.cell.data.flip)
+        x = batches.augment(data.train_images[chosen], by_chance, self.setting.data.pad, flip=self.setting.data.flip)
         x = batches.normalise(x, data.mean, data.std)
 
         def loss_of(params):
@@ -284,23 +286,23 @@ class ImageTask(Task):
     """A residual network trained on labelled images."""
 
     dataset_class = Images
-    cell: ImageCell
+    setting: ImageSetting
 
     def prepare(self, cache: Path) -> Images:
-        images = load_images(self.cell.data.corpus, cache=cache)
+        images = load_images(self.setting.data.corpus, cache=cache)
         train_shape, test_shape = (images.num_train, *images.shape), (images.num_test, *images.shape)
-        check_images(self.cell, train_shape, test_shape, images.classes)
+        check_images(self.setting, train_shape, test_shape, images.classes)
         return images
 
     def check_data(self, cache: Path) -> None:
-        if self.cell.data.corpus != "cifar10":  # which is downloaded
+        if self.setting.data.corpus != "cifar10":  # which is downloaded
             self.prepare(cache)
 
     def fingerprints(self, dataset: Images) -> dict[str, str | None]:
         return {"images": dataset.fingerprint}
 
     def steps(self, dataset: Images, epochs: float) -> float:
-        return epochs * (dataset.num_train // self.cell.batch)  # an epoch drops an incomplete batch
+        return epochs * (dataset.num_train // self.setting.batch)  # an epoch drops an incomplete batch
 
     def load(self, dataset: Images, mesh: Mesh | None = None) -> Callable[[ImageRun], Feed]:
         train_files, test_files = (
@@ -308,14 +310,16 @@ class ImageTask(Task):
             (dataset.test_images, dataset.test_labels),
         )
         train_arrays, test_arrays = ([storage.load_npy(path) for path in files] for files in (train_files, test_files))
-        shared = jax.device_put(ImageData.from_arrays(self.cell, train_arrays, test_arrays, dataset.mean, dataset.std))
+        shared = jax.device_put(
+            ImageData.from_arrays(self.setting, train_arrays, test_arrays, dataset.mean, dataset.std)
+        )
         return lambda run: shared
 
     def program(self, runs: int = 1, mesh: Mesh | None = None) -> ImageProgram:
-        return ImageProgram(self.cell, runs)
+        return ImageProgram(self.setting, runs)
 
     def data_shapes(self) -> ImageData:
-        return image_shapes(self.cell)
+        return image_shapes(self.setting)
 
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
-        raise InputError(f"mesh={dict(sizes)}: an image cell is trained on one device; omit the mesh")
+        raise InputError(f"mesh={dict(sizes)}: an image setting is trained on one device; omit the mesh")

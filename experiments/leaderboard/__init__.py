@@ -39,7 +39,7 @@ def experiment(name: str, entries: Mapping[str, Entry], tiers: Mapping[str, Conf
         name=name,
         question="which rule has the least loss at larger sizes, if it is tuned at one size?",
         tiers=tiers,
-        cells=bound(config.cells),
+        settings=bound(config.settings),
         summary=bound(analysis.summary),
         figure=bound(figure.figure),
         claims=bound(claims.claims),

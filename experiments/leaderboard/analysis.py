@@ -9,12 +9,12 @@ import numpy as np
 from experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
-    cell_of,
     chosen_entries,
     losses_of,
     rows_of,
     run_of,
     runs_by_label,
+    setting_of,
 )
 from experiments.leaderboard.config import BASE, Config, Reference, labels, references
 from lvp.analysis import tuned
@@ -84,7 +84,7 @@ def read(table, config: Config, entries: Mapping[str, Entry]) -> Reading:
 
 def _tuned_reference(table, config: Config, size_name: str) -> TunedReference | None:
     size, settings = config.sizes[size_name], references(config)
-    rows = {name: rows_of(table, cell_of(config, ENTRIES[name], size)) for name in {x.entry for x in settings}}
+    rows = {name: rows_of(table, setting_of(config, ENTRIES[name], size)) for name in {x.entry for x in settings}}
 
     def losses(setting: Reference, seeds) -> np.ndarray:
         return losses_of(rows[setting.entry], setting.run(size, config.seeds[0]), seeds)
@@ -103,7 +103,7 @@ def _tuned_reference(table, config: Config, size_name: str) -> TunedReference | 
 def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedReference]) -> TunedEntry | None:
     def losses(size_name: str, constant: float, seeds) -> np.ndarray:
         size = config.sizes[size_name]
-        rows = rows_of(table, cell_of(config, entry, size))
+        rows = rows_of(table, setting_of(config, entry, size))
         return losses_of(rows, run_of(config, entry, size, constant, config.seeds[0]), seeds)
 
     selected = tuned.select(np.array([losses(BASE, x, config.selecting_seeds) for x in config.constants]))
@@ -148,11 +148,11 @@ def summary(table, config: Config, *, entries: Mapping[str, Entry]) -> str:
             lines.append(f"{name:<22} no constant finished with all selecting seeds")
             continue
         shown = f"{each.constant:.4g}{'*' if each.at_edge else ' '}"
-        cells = "".join(f"{100 * each.gaps[size].mean():>z13.1f}".replace("nan", "  –") for size in config.sizes)
+        settings = "".join(f"{100 * each.gaps[size].mean():>z13.1f}".replace("nan", "  –") for size in config.sizes)
         both = " ".join(f"{over.percent():>22}" for over in (reading.mean(name), reading.worst(name)))
-        lines.append(f"{name:<22} {shown:>9}{cells} {both}")
+        lines.append(f"{name:<22} {shown:>9}{settings} {both}")
     lines += ["constant: hidden rate times d, tuned at the base (*: at the edge of its grid)", ""]
-    lines.append("references: hidden rate times d, embedding rate over LVP's, cell (*: at the edge of a grid)")
+    lines.append("references: hidden rate times d, embedding rate over LVP's, setting (*: at the edge of a grid)")
     for size_name, best in reading.references.items():
         entry, constant, ratio = best.reference
         lines.append(f"{size_name:<13} {constant:g}, {ratio:g}, {entry}{' *' if best.at_edge else ''}")

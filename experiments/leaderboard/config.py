@@ -1,4 +1,4 @@
-"""The configuration of `leaderboard` at every tier, its entries, and its cells."""
+"""The configuration of `leaderboard` at every tier, its entries, and its settings."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -8,22 +8,22 @@ from typing import NamedTuple
 
 from experiments.common.checks import check_count, sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
     TransferRuns,
-    cells_of,
     chosen_entries,
-    labels_of_cells,
+    labels_of_settings,
     run_of,
+    settings_of,
 )
 from lvp.parametrization import Shape, Table
 from lvp.parametrization.scaling import scale
 from lvp.training import Run
 
 RECOMMENDED = "LVP"
-REFERENCES = ("LVP", "LVP (width only)")  # the references train in the cells of these entries
+REFERENCES = ("LVP", "LVP (width only)")  # the references train in the settings of these entries
 BASE = "base"
 
 
@@ -109,15 +109,15 @@ def _lvp_table(size: Shape) -> Table:
 
 
 def references(config: Config) -> list[Reference]:
-    """The references of a size: every hidden rate with every embedding rate, in the cells of both entries."""
+    """The references of a size: every hidden rate with every embedding rate, in the settings of both entries."""
     grid = product(REFERENCES, config.reference_constants, config.reference_ratios)
     return [Reference(*setting) for setting in grid]
 
 
 def labels(config: Config, entries: Mapping[str, Entry]) -> dict[tuple[str, str], str]:
-    """(size, entry) → label of the cell, by names, for the given entries and those of the references."""
+    """(size, entry) → label of the setting, by names, for the given entries and those of the references."""
     trained = {name: ENTRIES[name] for name in REFERENCES} | dict(entries)
-    return labels_of_cells(config, trained, config.sizes)
+    return labels_of_settings(config, trained, config.sizes)
 
 
 def tuning_runs(config: Config, entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, Run]]:
@@ -129,8 +129,8 @@ def tuning_runs(config: Config, entries: Mapping[str, Entry]) -> Iterator[tuple[
         yield name, reference.entry, reference.run(size, seed)
 
 
-def cells(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[CellRuns]:
-    """The cells of all sizes with the runs that tune. `follow_up` adds the first runs of the other cells."""
+def settings(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[SettingRuns]:
+    """The settings of all sizes with the runs that tune. `follow_up` adds the first runs of the other settings."""
     chosen = chosen_entries(config.entries, entries)
     runs = tuning_runs(config, chosen)
-    return cells_of(config, {**ENTRIES, **chosen}, config.sizes, labels(config, chosen), runs)
+    return settings_of(config, {**ENTRIES, **chosen}, config.sizes, labels(config, chosen), runs)

@@ -1,10 +1,10 @@
-"""The configuration of `linear_network` at every tier, and its cells."""
+"""The configuration of `linear_network` at every tier, and its settings."""
 
 from dataclasses import dataclass
 
 from experiments.common.checks import check_names, check_seeds, sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import Calculation, CellRuns
+from experiments.common.experiment import Calculation, SettingRuns
 from experiments.common.shape_powers import Slice, slices
 from experiments.width_vocab.config import READINGS
 from lvp.data.tokens.tokenizers import SMALLEST
@@ -53,7 +53,7 @@ class Config:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """(d, m) of every cell, by increasing m."""
+        """(d, m) of every setting, by increasing m."""
         fixed = {(d, m) for d in self.widths for m in self.vocabs if d * m**2 <= self.largest}
         growing = {(d, VOCAB_PER_WIDTH * d) for d in self.growing_widths}
         return sorted(fixed | growing, key=lambda shape: shape[::-1])
@@ -76,8 +76,8 @@ TIERS = {
 }  # fmt: skip
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell per shape, with a run for each form of the rows and each seed. A run trains every rate."""
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting per shape, with a run for each form of the rows and each seed. A run trains every rate."""
     planned = []
     for d, m in config.shapes:
         arguments = {
@@ -90,7 +90,7 @@ def cells(config: Config) -> list[CellRuns]:
         }
         flops = 6.0 * d * m**2 * (config.steps[-1] + 1) * len(config.rates)
         runs = [{"rows": rows, "seed": seed} for rows in config.rows for seed in config.seeds]
-        planned.append(CellRuns(f"d {d}, m {m}", Calculation(arguments, flops, DataConfig(config.corpus), m), runs))
+        planned.append(SettingRuns(f"d {d}, m {m}", Calculation(arguments, flops, DataConfig(config.corpus), m), runs))
     return planned
 
 

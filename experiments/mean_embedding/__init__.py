@@ -25,7 +25,7 @@ EXPERIMENT = Experiment(
     question="under which optimizers does the mean embedding drift, and does an embedding rate of √d times the other "
     "rates increase the drift?",
     tiers=TIERS,
-    cells=config.cells,
+    settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,

@@ -13,9 +13,9 @@ from experiments.mean_embedding.config import (
     HEADS,
     Config,
     EmbeddingRateArm,
-    cell_of,
     rates_of,
     run,
+    setting_of,
 )
 from lvp.analysis.tuned import Selected, Tuned
 from lvp.analysis.tuned import select as select_rate
@@ -23,7 +23,7 @@ from lvp.training import Run
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
-    """Cell label → runs of the judging seeds of every arm, at the arm's tuned rate."""
+    """Setting label → runs of the judging seeds of every arm, at the arm's tuned rate."""
     by_label: dict[str, list[Run]] = {}
     for head, arm in product(config.heads, (ARMS[name] for name in config.arms)):
         rate = tuned_rate(table, config, arm, head)
@@ -41,7 +41,7 @@ def _columns(config: Config, arm: EmbeddingRateArm, head: str, rate: float) -> d
 
 def selected_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> Selected | None:
     """The index of the rate with the least validation loss of the first seed; None if no run of that seed finished."""
-    rows, seeds = with_optimizer(table, cell_of(config, arm.optimizer, head)), config.selecting_seeds
+    rows, seeds = with_optimizer(table, setting_of(config, arm.optimizer, head)), config.selecting_seeds
     by_rate = [finished_by_seed(rows, _columns(config, arm, head, rate), seeds) for rate in rates_of(config, arm)]
     return select_rate(np.array([each["valid_bits_per_byte"].to_numpy(float) for each in by_rate]))
 
@@ -75,7 +75,7 @@ def tuned_runs(table, config: Config, name: str, head: str):
     rate = tuned_rate(table, config, arm, head)
     if rate is None:
         return table[:0]
-    rows = with_optimizer(table, cell_of(config, arm.optimizer, head))
+    rows = with_optimizer(table, setting_of(config, arm.optimizer, head))
     return finished_by_seed(rows, _columns(config, arm, head, rate), config.judging_seeds)
 
 
@@ -86,7 +86,7 @@ def largest_by_seed(table, config: Config, name: str, head: str, column: str) ->
     other seed runs the tuned rates only. A seed without values has NaN.
     """
     arm = ARMS[name]
-    rows = select(with_optimizer(table, cell_of(config, arm.optimizer, head)), {"cell.model.tied": HEADS[head]})
+    rows = select(with_optimizer(table, setting_of(config, arm.optimizer, head)), {"cell.model.tied": HEADS[head]})
     rows = select(rows, {"status": "finished"})
     largest = np.full(len(config.seeds), np.nan)
     for i, seed in enumerate(config.seeds):

@@ -1,4 +1,4 @@
-"""The configuration of `mean_embedding` at every tier, and its cells."""
+"""The configuration of `mean_embedding` at every tier, and its settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from experiments.common.checks import check_count, check_names, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
 from lvp.parametrization import table, uniform
-from lvp.training import Cell, OptimizerConfig, Run
+from lvp.training import OptimizerConfig, Run, Setting
 
 
 class OptimizerChoice(NamedTuple):
@@ -129,14 +129,14 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell per optimizer and form of head; the arms of an optimizer share it."""
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting per optimizer and form of head; the arms of an optimizer share it."""
     planned = []
     for head, name in product(config.heads, OPTIMIZERS):
         arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == name]
         runs = [run(config, arm, head, rate, config.seeds[0]) for arm in arms for rate in rates_of(config, arm)]
         if runs:
-            planned.append(CellRuns(f"{name}, {head}", cell_of(config, name, head), runs))
+            planned.append(SettingRuns(f"{name}, {head}", setting_of(config, name, head), runs))
     return planned
 
 
@@ -145,13 +145,13 @@ def rates_of(config: Config, arm: EmbeddingRateArm) -> tuple[float, ...]:
     return getattr(config, OPTIMIZERS[arm.optimizer].rates_field)
 
 
-def cell_of(config: Config, name: str, head: str) -> Cell:
-    """The cell of an optimizer and a form of head."""
+def setting_of(config: Config, name: str, head: str) -> Setting:
+    """The setting of an optimizer and a form of head."""
     choice = OPTIMIZERS[name]
     constants = config.adam.options if "adam" in choice.kind else {}
     model = replace(config.model(config.width, config.vocab), tied=HEADS[head])
     return replace(
-        config.cell(model, config.steps),
+        config.setting(model, config.steps),
         optimizer=OptimizerConfig(choice.kind, {**constants, **choice.options}),
         measured_steps=config.measured_steps,
         measures=("vocabulary",),

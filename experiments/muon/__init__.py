@@ -23,7 +23,7 @@ EXPERIMENT = Experiment(
     question="does the ratio of the embedding's rate to the hidden rate still matter if Muon trains the hidden "
     "matrices?",
     tiers=TIERS,
-    cells=config.cells,
+    settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.common.tables import finished_by_seed, run_columns, with_optimizer
-from experiments.muon.config import Arm, Config, arms, cell_label, cell_of, run, tuned_values
+from experiments.muon.config import Arm, Config, arms, run, setting_label, setting_of, tuned_values
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, select
 from lvp.training import Run
@@ -25,7 +25,7 @@ class TunedArm(NamedTuple):
 
 def tuned(table, config: Config, arm: Arm) -> TunedArm:
     """The losses of an arm at every value of the number that it tunes, and at the best value."""
-    rows, values = with_optimizer(table, cell_of(config, arm)), tuned_values(config, arm)
+    rows, values = with_optimizer(table, setting_of(config, arm)), tuned_values(config, arm)
     losses = np.array([_losses(rows, config, arm, value, config.selecting_seeds) for value in values])
     selected = select(losses)
     if selected is None:
@@ -48,7 +48,7 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
     for arm in arms(config):
         value = tuned(table, config, arm).value
         runs = [] if value is None else [run(config, arm, value, seed) for seed in config.judging_seeds]
-        by_label.setdefault(cell_label(arm), []).extend(runs)
+        by_label.setdefault(setting_label(arm), []).extend(runs)
     return by_label
 
 

@@ -1,16 +1,16 @@
-"""The configuration of `muon` at every tier, and its cells."""
+"""The configuration of `muon` at every tier, and its settings."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from experiments.common.checks import check_count, sorted_values
 from experiments.common.decoder_runs import TunedRuns, geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import table
 from lvp.parametrization.rules import PAPER_RULES
-from lvp.training import Cell, OptimizerConfig, Run
+from lvp.training import OptimizerConfig, Run, Setting
 
 ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
 LVP_POWER = 0.5  # of d, in LVP's ratio
@@ -106,8 +106,8 @@ def tuned_values(config: Config, arm: Arm) -> tuple[float, ...]:
     return config.factors if arm == NANOCHAT else config.rates_times_width
 
 
-def cell_label(arm: Arm) -> str:
-    """The name of an arm's cell. The ratios of an optimizer share a cell."""
+def setting_label(arm: Arm) -> str:
+    """The name of an arm's setting. The ratios of an optimizer share a setting."""
     return arm.label if arm == NANOCHAT else arm.optimizer
 
 
@@ -116,15 +116,15 @@ def _table(config: Config, arm: Arm):
     return table(rule, width=config.width, vocab=config.vocab, token_rows=rows)
 
 
-def cell_of(config: Config, arm: Arm) -> Cell:
-    """The cell of an arm: a decoder with rotary positions."""
+def setting_of(config: Config, arm: Arm) -> Setting:
+    """The setting of an arm: a decoder with rotary positions."""
     model = replace(config.model(config.width, config.vocab), positions="rotary")
-    cell = config.cell(replace(model, **forward_multipliers(_table(config, arm))), config.steps)
+    setting = config.setting(replace(model, **forward_multipliers(_table(config, arm))), config.steps)
     if arm.optimizer == "Adam":
-        return cell
+        return setting
     constants = {"adam_b1": config.b1, "adam_b2": config.b2, "eps": config.eps}
     rms = {} if arm == NANOCHAT else {"consistent_rms": ADAM_RMS}
-    return replace(cell, optimizer=OptimizerConfig("muon", constants | rms))
+    return replace(setting, optimizer=OptimizerConfig("muon", constants | rms))
 
 
 def run(config: Config, arm: Arm, value: float, seed: int) -> Run:
@@ -138,11 +138,11 @@ def run(config: Config, arm: Arm, value: float, seed: int) -> Run:
     return Run.under(rule, hidden, seed, rates={"embedding": hidden * config.width**arm.power})
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell per optimizer, and one for nanochat's constants, with the runs of the selecting seeds."""
-    by_label: dict[str, CellRuns] = {}
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting per optimizer, and one for nanochat's constants, with the runs of the selecting seeds."""
+    by_label: dict[str, SettingRuns] = {}
     for arm in arms(config):
-        planned = by_label.setdefault(cell_label(arm), CellRuns(cell_label(arm), cell_of(config, arm), []))
+        planned = by_label.setdefault(setting_label(arm), SettingRuns(setting_label(arm), setting_of(config, arm), []))
         runs = [run(config, arm, x, seed) for x in tuned_values(config, arm) for seed in config.selecting_seeds]
         by_label[planned.label] = planned._replace(runs=[*planned.runs, *runs])
     return list(by_label.values())

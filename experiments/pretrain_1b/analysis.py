@@ -32,7 +32,7 @@ def tuned_rate(table, config: Config, ratio: float | None = None) -> float | Non
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
-    """Cell label → the runs of every judging seed: of every ratio at √d's tuned rate, and of ratio 1 at its own."""
+    """Setting label → the runs of every judging seed: of every ratio at √d's tuned rate, and of ratio 1 at its own."""
     rate = tuned_rate(table, config)
     if not config.rates or rate is None:
         return {}

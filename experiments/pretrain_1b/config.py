@@ -1,4 +1,4 @@
-"""The configuration of `pretrain_1b` at every tier, and its cells."""
+"""The configuration of `pretrain_1b` at every tier, and its settings."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -8,11 +8,11 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_points, check_schedule, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp.analysis.claims import refusal
 from lvp.errors import InputError
 from lvp.parametrization import table, uniform
-from lvp.training import Cell, OptimizerConfig, Run, check_positive
+from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
 
 @dataclass(frozen=True)
@@ -171,42 +171,42 @@ TIERS = {
 }
 
 
-def cell_of(config: Config) -> Cell:
-    """The cell of runs whose words are scored only at the end."""
+def setting_of(config: Config) -> Setting:
+    """The setting of runs whose words are scored only at the end."""
     own = ("norm_epsilon", "attention_block", "heads", "kv_heads", "window")
     form = {"positions": "rotary", "mlp": "swiglu", **{name: getattr(config, name) for name in own}}
     model = config.model(config.width, config.vocab, **form)
-    cell = config.cell(model, config.steps)
+    setting = config.setting(model, config.steps)
     return replace(
-        cell,
+        setting,
         optimizer=OptimizerConfig("adamw", {**config.adam.options, "weight_decay": config.weight_decay}),
-        data=replace(cell.data, scored=config.scored),
+        data=replace(setting.data, scored=config.scored),
         measured_steps=config.measured_steps,
         measures=("validation",),
         cooldown=config.cooldown,
     )
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """Returns the cell of most runs, and a cell that also scores words during the training of ratios 1 and √d.
+def settings(config: Config) -> list[SettingRuns]:
+    """Returns the setting of most runs, and a setting that also scores words during the training of ratios 1 and √d.
 
     If the rate is tuned, the runs have every rate at ratios 1 and √d. `analysis.follow_up` adds the runs of the tuned
-    rates, which are all runs of the second cell. Otherwise the runs have every ratio and judging seed.
+    rates, which are all runs of the second setting. Otherwise the runs have every ratio and judging seed.
     """
     if config.rates:
         points = product((1.0, config.root), config.rates, config.selecting_seeds)
         runs = {label(config): [run_of(config, *point) for point in points]}
     else:
         runs = judging_runs(config, config.rate, config.rate)
-    cell = cell_of(config)
-    planned = {label(config): cell}
+    setting = setting_of(config)
+    planned = {label(config): setting}
     if config.scored_points:
-        planned[label(config, scored=True)] = replace(cell, scored_steps=config.scored_steps)
-    return [CellRuns(name, cell, runs.get(name, [])) for name, cell in planned.items()]
+        planned[label(config, scored=True)] = replace(setting, scored_steps=config.scored_steps)
+    return [SettingRuns(name, setting, runs.get(name, [])) for name, setting in planned.items()]
 
 
 def judging_runs(config: Config, rate: float, rate_for_all: float | None) -> dict[str, list[Run]]:
-    """Returns cell label → runs of the judging seeds: every ratio at `rate`, and ratio 1 at `rate_for_all`.
+    """Returns setting label → runs of the judging seeds: every ratio at `rate`, and ratio 1 at `rate_for_all`.
 
     Words are scored during the training of √d at `rate` and of ratio 1 at `rate_for_all`.
 
@@ -222,7 +222,7 @@ def judging_runs(config: Config, rate: float, rate_for_all: float | None) -> dic
 
 
 def label(config: Config, scored: bool = False) -> str:
-    """The name of a cell. `scored`: whether words are scored during training."""
+    """The name of a setting. `scored`: whether words are scored during training."""
     return f"d {config.width}" + ", words scored" * scored
 
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
-from experiments.common.transferred_entries import cell_of, losses_of, rows_of, run_of, runs_by_label
+from experiments.common.transferred_entries import losses_of, rows_of, run_of, runs_by_label, setting_of
 from experiments.rate_transfer.config import Config, labels
 from lvp import analysis
 from lvp.analysis import Optimum, Slope
@@ -76,7 +76,7 @@ def read(table, config: Config) -> dict[str, Transfer]:
 
 def _transfer(table, config: Config, name: str) -> Transfer:
     entry, sizes = config.chosen[name], dict(zip(config.widths, config.sizes.values(), strict=True))
-    rows = {d: rows_of(table, cell_of(config, entry, size)) for d, size in sizes.items()}
+    rows = {d: rows_of(table, setting_of(config, entry, size)) for d, size in sizes.items()}
 
     def losses(width: int, constant: float, seeds: Sequence[int]) -> np.ndarray:
         return losses_of(rows[width], run_of(config, entry, sizes[width], constant, config.seeds[0]), seeds)

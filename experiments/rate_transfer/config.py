@@ -1,19 +1,19 @@
-"""The configuration of `rate_transfer` at every tier, and its cells."""
+"""The configuration of `rate_transfer` at every tier, and its settings."""
 
 from dataclasses import dataclass, replace
 from itertools import product
 
 from experiments.common.checks import sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
     TransferRuns,
-    cells_of,
     chosen_entries,
-    labels_of_cells,
+    labels_of_settings,
     run_of,
+    settings_of,
 )
 from lvp.errors import InputError
 from lvp.parametrization import Shape
@@ -84,16 +84,16 @@ TIERS = {
 
 
 def labels(config: Config) -> dict[tuple[str, str], str]:
-    """(size, entry) → label of the cell, by names."""
-    return labels_of_cells(config, config.chosen, config.sizes)
+    """(size, entry) → label of the setting, by names."""
+    return labels_of_settings(config, config.chosen, config.sizes)
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """The cells of all entries and widths, with the runs of the selecting seeds at every constant."""
+def settings(config: Config) -> list[SettingRuns]:
+    """The settings of all entries and widths, with the runs of the selecting seeds at every constant."""
     runs = (
         (size_name, name, run_of(config, entry, size, constant, seed))
         for (size_name, size), (name, entry), constant, seed in product(
             config.sizes.items(), config.chosen.items(), config.constants, config.selecting_seeds
         )
     )
-    return cells_of(config, config.chosen, config.sizes, labels(config), runs)
+    return settings_of(config, config.chosen, config.sizes, labels(config), runs)

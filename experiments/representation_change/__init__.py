@@ -5,7 +5,7 @@ Kosson et al. 2024, section 6: under normalised gradient descent on a neuron, th
 high and falls, B exceeds 1/φ for nearly all of training, the gradient points against its own momentum, and momentum
 cancels about half of the gradient. This experiment calculates:
 
-- Equation 9 holds within 3 % from C = 64 inputs on and is off by more below (calculated cells, by Monte Carlo).
+- Equation 9 holds within 3 % from C = 64 inputs on and is off by more below (calculated settings, by Monte Carlo).
 - At the paper's C = 768 and B = 480, equation 9 is larger than its limit for large C. Figure 4 draws the limit.
 
 It also trains the runs of figure 3 (LionAR with and without warm-up) and AdamW with warm-up, and measures:
@@ -34,7 +34,7 @@ EXPERIMENT = Experiment(
     question="how much do updates of a given size change representations, and why is the change largest early in "
     "training?",
     tiers=TIERS,
-    cells=config.cells,
+    settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,

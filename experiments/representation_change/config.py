@@ -1,4 +1,4 @@
-"""The configuration of `representation_change` at every tier, and its cells."""
+"""The configuration of `representation_change` at every tier, and its settings."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -7,12 +7,12 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_points, check_schedule, sorted_values
 from experiments.common.decoder_runs import DecoderRuns
-from experiments.common.experiment import Calculation, CellRuns
+from experiments.common.experiment import Calculation, SettingRuns
 from experiments.representation_change import equation_nine
 from lvp.errors import InputError
 from lvp.models.configs import GPT2_FORM
 from lvp.parametrization import table, uniform
-from lvp.training import Cell, OptimizerConfig, Run, check_positive
+from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
 
 class WarmupArm(NamedTuple):
@@ -138,39 +138,39 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """The cells: a calculation for each C of equation 9, and a trained cell for each optimizer."""
+def settings(config: Config) -> list[SettingRuns]:
+    """The settings: a calculation for each C of equation 9, and a trained setting for each optimizer."""
     return [*calculations(config), *trained(config)]
 
 
-def calculations(config: Config) -> list[CellRuns]:
-    """One cell for each C of equation 9, with a run for each B."""
+def calculations(config: Config) -> list[SettingRuns]:
+    """One setting for each C of equation 9, with a run for each B."""
     planned, runs = [], [{"batch": batch} for batch in config.batch_sizes]
     for fan_in in config.fan_ins:
         arguments = {"fan_in": fan_in, "snrs": list(config.snrs), "numbers": config.numbers, "seed": config.seeds[0]}
-        cell = Calculation(arguments, equation_nine.FLOPS_PER_NUMBER * config.numbers)
-        planned.append(CellRuns(f"equation 9, C {fan_in}", cell, runs))
+        setting = Calculation(arguments, equation_nine.FLOPS_PER_NUMBER * config.numbers)
+        planned.append(SettingRuns(f"equation 9, C {fan_in}", setting, runs))
     return planned
 
 
-def trained(config: Config) -> list[CellRuns]:
-    """One cell for each optimizer. The arms of a cell differ in warm-up."""
+def trained(config: Config) -> list[SettingRuns]:
+    """One setting for each optimizer. The arms of a setting differ in warm-up."""
     planned = []
     for kind, name in NAMES.items():
         arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == kind]
         runs = [run(config, arm, seed) for arm in arms for seed in config.seeds]
         if runs:
-            planned.append(CellRuns(name, trained_cell(config, kind), runs))
+            planned.append(SettingRuns(name, trained_setting(config, kind), runs))
     return planned
 
 
-def trained_cell(config: Config, kind: str) -> Cell:
-    """The cell of an optimizer."""
+def trained_setting(config: Config, kind: str) -> Setting:
+    """The setting of an optimizer."""
     constants = {"lion_ar": {"b": config.b1}, "adamw": config.adam.options}[kind]
     optimizer = OptimizerConfig(kind, {**constants, "weight_decay": config.weight_decay})
     model = config.model(config.width, config.vocab)
     return replace(
-        config.cell(replace(model, **GPT2_FORM) if config.gpt2 else replace(model, tied=True), config.steps),
+        config.setting(replace(model, **GPT2_FORM) if config.gpt2 else replace(model, tied=True), config.steps),
         optimizer=optimizer,
         measured_steps=config.measured_steps,
         measures=("gradients",),

@@ -25,13 +25,13 @@ from experiments.row_growth.config import (
     Config,
     Variant,
     base,
-    cell,
     embedding_rates,
     measured_steps,
     model,
     prefixes,
     run,
     seeds,
+    setting,
     variants,
 )
 from experiments.row_growth.laws import LAWS, QUANTITIES, Spread, spread
@@ -71,7 +71,7 @@ class Point:
 
 def records_of(table, config: Config, variant: Variant):
     """The rows of a variant."""
-    own = cell(config, variant)
+    own = setting(config, variant)
     std = run(config, variant, 1.0, config.seeds[0]).init_std["embedding"]
     rows = with_fields(with_optimizer(table, own), "cell.model", model(config, variant), MODEL_FIELDS)
     return select(rows, {"cell.steps": variant.steps, "lane.init_std.embedding": std})

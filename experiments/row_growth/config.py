@@ -1,4 +1,4 @@
-"""The configuration of `row_growth` at every tier, and its cells."""
+"""The configuration of `row_growth` at every tier, and its settings."""
 
 import math
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_names, check_points, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
 from lvp.models.configs import CHOICES, DecoderConfig, forward_multipliers
 from lvp.parametrization import row_multiplier, table
-from lvp.training import Cell, OptimizerConfig, Run, check_positive
+from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
 TOKEN_ROWS = ("sqrt", "plain")  # normalized rows have no constant factor
 OPTIMIZERS = {"adam": "Adam", "lion_a": "LionA"}  # key of `lvp.training.OPTIMIZERS` → name in tables
@@ -175,11 +175,11 @@ def model(config: Config, variant: Variant) -> DecoderConfig:
     )
 
 
-def cell(config: Config, variant: Variant) -> Cell:
-    """The cell of a variant. Settings that differ in the init std share it."""
+def setting(config: Config, variant: Variant) -> Setting:
+    """The setting of a variant. Settings that differ in the init std share it."""
     lion_a = OptimizerConfig("lion_a", {"b": config.b1, "weight_decay": 0.0})  # as Adam: no decay, the same momentum
     return replace(
-        config.cell(model(config, variant), variant.steps),
+        config.setting(model(config, variant), variant.steps),
         optimizer={"adam": config.adam, "lion_a": lion_a}[variant.optimizer],
         measured_steps=measured_steps(config, variant),
         measures=("inputs", "later_positions"),
@@ -193,22 +193,22 @@ def run(config: Config, variant: Variant, rate: float, seed: int) -> Run:
     return Run.under(lvp, config.rate_times_width / variant.width, seed, rates={"embedding": rate}, stds=stds)
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell per program, named after its first variant."""
-    planned: list[CellRuns] = []
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting per program, named after its first variant."""
+    planned: list[SettingRuns] = []
     for variant in variants(config):
         runs = [
             run(config, variant, rate, seed)
             for rate in embedding_rates(config, variant)
             for seed in seeds(config, variant)
         ]
-        own = cell(config, variant)
+        own = setting(config, variant)
         for i, other in enumerate(planned):
-            if other.cell == own:
+            if other.setting == own:
                 planned[i] = other._replace(runs=[*other.runs, *runs])
                 break
         else:
-            planned.append(CellRuns(variant.label, own, runs))
+            planned.append(SettingRuns(variant.label, own, runs))
     return planned
 
 

@@ -1,9 +1,9 @@
-"""The configuration of `token_frequencies` at every tier, and its cells."""
+"""The configuration of `token_frequencies` at every tier, and its settings."""
 
 from dataclasses import dataclass
 
 from experiments.common.checks import sorted_values
-from experiments.common.experiment import Calculation, CellRuns
+from experiments.common.experiment import Calculation, SettingRuns
 from lvp.errors import InputError
 from lvp.training import DataConfig
 
@@ -34,10 +34,10 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell of one run per vocabulary, since each vocabulary has its own tokenizer."""
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting of one run per vocabulary, since each vocabulary has its own tokenizer."""
     shared = {"ranks": [config.first_rank, config.last_rank]}
     return [
-        CellRuns(f"m {vocab}", Calculation(shared, 1e9, DataConfig(config.corpus), vocab), [{"vocab": vocab}])
+        SettingRuns(f"m {vocab}", Calculation(shared, 1e9, DataConfig(config.corpus), vocab), [{"vocab": vocab}])
         for vocab in config.vocabs
     ]

@@ -2,7 +2,7 @@
 
 Hayou & Liu 2025 (paper A), theorem 1: the power of d depends on the vocabulary. It is d^0 (μP) for m far below d and
 d^(−1/2) (LVP) for m far above d. With equal epochs a larger vocabulary would have fewer steps, and the number of steps
-moves the optimum by itself. Here every cell of a grid of widths and vocabularies has the same number of steps. Rows
+moves the optimum by itself. Here every setting of a grid of widths and vocabularies has the same number of steps. Rows
 enter times √d, one of the readings in `width_vocab`.
 
     python -m sweeps run vocab_effect --preset laptop      2 CPU cores
@@ -19,7 +19,7 @@ EXPERIMENT = Experiment(
     name="vocab_effect",
     question="does the vocabulary move the best embedding learning rate, if the number of steps is fixed?",
     tiers=TIERS,
-    cells=config.cells,
+    settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,

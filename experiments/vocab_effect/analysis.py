@@ -6,7 +6,7 @@ from experiments.common.adaptive_comparison import RateCurves
 from experiments.common.shape_powers import optima_lines, power_lines
 from experiments.common.tables import select
 from experiments.vocab_effect.config import Config
-from experiments.width_vocab.analysis import losses_of_cell
+from experiments.width_vocab.analysis import losses_of_setting
 from experiments.width_vocab.config import READINGS
 from lvp import analysis
 from lvp.analysis import Optimum
@@ -15,7 +15,7 @@ from lvp.analysis import Optimum
 def losses(table, config: Config, steps: int | None = None) -> list[np.ndarray]:
     """By shape, final train losses [seeds, rates] of a run of `steps` steps; None is the configured number."""
     (rows,) = config.token_rows
-    return [losses_of_cell(select(table, {"cell.model.vocab": m}), config, rows, d, steps) for d, m in config.shapes]
+    return [losses_of_setting(select(table, {"cell.model.vocab": m}), config, rows, d, steps) for d, m in config.shapes]
 
 
 def optima(table, config: Config, steps: int | None = None) -> list[Optimum]:
@@ -45,7 +45,7 @@ def summary(table, config: Config) -> str:
     """The optima, and the powers of d and m by horizon."""
     read = by_horizon(table, config)
     name = READINGS[config.token_rows[0]]
-    lines = [f"{name}, {config.steps} steps in every cell; train loss in nats per token"]
+    lines = [f"{name}, {config.steps} steps in every setting; train loss in nats per token"]
     lines += [*optima_lines(config.shapes, read[config.steps]), ""]
     lines.append("power of d or m that the best η_E follows, with its 95 % interval, read at")
     columns = {f"{steps} steps": best for steps, best in read.items()}

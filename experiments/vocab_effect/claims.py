@@ -16,7 +16,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     fixed m, and at m = 8 d."""
     best, reading = optima(table, config), READINGS[config.token_rows[0]]
     fit, seeds = joint_powers(config.shapes, best), Seeds(config.seeds)
-    resolved = f"{fit.num_points} of {len(best)} cells resolved; powers of d and m fitted together"
+    resolved = f"{fit.num_points} of {len(best)} settings resolved; powers of d and m fitted together"
     at_steps = f"{reading}, at fixed steps"
     answers = [
         _power_of_width(f"{at_steps}, with m held", resolved).answer(fit.power("d"), context, seeds),

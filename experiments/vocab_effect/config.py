@@ -1,10 +1,10 @@
-"""The configuration of `vocab_effect` at every tier, and its cells."""
+"""The configuration of `vocab_effect` at every tier, and its settings."""
 
 from dataclasses import dataclass
 
 from experiments.common.checks import sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from experiments.common.shape_powers import Slice, slices
 from experiments.width_vocab import config as width_vocab
 from lvp.errors import InputError
@@ -34,7 +34,7 @@ class Config(width_vocab.Config):
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """(d, m) of every cell."""
+        """(d, m) of every setting."""
         return [(d, m) for d in self.widths for m in sorted({*self.vocabs, self.vocab_per_width * d})]
 
     @property
@@ -79,7 +79,7 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell per shape, with a run for every rate and seed."""
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting per shape, with a run for every rate and seed."""
     (rows,) = config.token_rows
-    return [width_vocab.swept_cell(config, f"d {d}, m {m}", rows, d, m) for d, m in config.shapes]
+    return [width_vocab.swept_setting(config, f"d {d}, m {m}", rows, d, m) for d, m in config.shapes]

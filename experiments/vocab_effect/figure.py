@@ -15,7 +15,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """The optimum over width at each vocabulary, over vocabulary at each width, and both powers over the horizon."""
     read = by_horizon(table, config)
     best = read[config.steps]
-    parts, title = config.slices, f"{config.steps} steps in every cell"
+    parts, title = config.slices, f"{config.steps} steps in every setting"
     return sheet(
         [
             optima_panel(parts, best, "d", title, {part.name: -0.5 for part in parts if part.moving == "d"}),

@@ -30,7 +30,7 @@ EXPERIMENT = Experiment(
     question="which optimizers need warm-up, by which measure are their first updates too large, and which changes "
     "make warm-up unnecessary?",
     tiers=TIERS,
-    cells=config.cells,
+    settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,

@@ -15,7 +15,7 @@ from experiments.common.tables import (
     select,
     with_optimizer,
 )
-from experiments.warmup.config import STABLE_ARM, Config, arm_cell, arm_run, cells, rates_of
+from experiments.warmup.config import STABLE_ARM, Config, arm_run, arm_setting, rates_of, settings
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 from lvp.analysis.tuned import select as select_rate
@@ -26,7 +26,7 @@ UNSTABLE = 0.1  # nats per token: excess over the least loss above which a run i
 
 def runs_by_seed(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
     """One row per seed of an arm at a rate and a warm-up; NaN in the row of a missing or diverged run."""
-    rows = with_optimizer(table, arm_cell(config, name))
+    rows = with_optimizer(table, arm_setting(config, name))
     return finished_by_seed(rows, _run_columns(config, name, rate, warmup), seeds)
 
 
@@ -42,7 +42,7 @@ def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     rates = rates_of(config, name)
     columns = _run_columns(config, name, rates[0], warmup)
     del columns[HIDDEN_RATE]
-    rows = select(with_optimizer(table, arm_cell(config, name)), columns)
+    rows = select(with_optimizer(table, arm_setting(config, name)), columns)
     return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss", HIDDEN_RATE).T
 
 
@@ -211,10 +211,10 @@ def follow_up(table, config: Config, stable_arm: str | None = STABLE_ARM) -> dic
     Each warm-up of an arm first gets the selecting seeds at the untried rates beside its best rate. If no untried rate
     is left, it gets the judging seeds at the best rate. `stable_arm` also gets the judging seeds at its stable rate.
     """
-    planned = cells(config)
+    planned = settings(config)
     by_label: dict[str, list[Run]] = {}
     for name in config.arms:
-        (label,) = [c.label for c in planned if c.cell == arm_cell(config, name)]
+        (label,) = [c.label for c in planned if c.setting == arm_setting(config, name)]
         points: dict[tuple[float | None, float, int], None] = {}  # (rate, warm-up, seed), each once
         for warmup in config.warmups:
             judged = [(best_rate(table, config, name, warmup), warmup)]

@@ -1,4 +1,4 @@
-"""The configuration of `warmup` at every tier, and its cells."""
+"""The configuration of `warmup` at every tier, and its settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +9,12 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_names, check_points, check_schedule, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp.analysis.claims import refusal
 from lvp.errors import InputError
 from lvp.models.configs import GPT2_FORM, NANOGPT_FORM, OMITTED
 from lvp.parametrization import uniform
-from lvp.training import Cell, OptimizerConfig, Run, check_positive
+from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
 LEAST_WARMUP_STEPS = 20  # minimum steps of the reference warm-up
 STABLE_ARM = "LionA"  # figure 2, panel 2: its largest stable rate
@@ -200,8 +200,8 @@ TIERS = {
 }
 
 
-def arm_cell(config: Config, name: str) -> Cell:
-    """The cell of an arm. Arms that differ only in traced numbers have equal cells."""
+def arm_setting(config: Config, name: str) -> Setting:
+    """The setting of an arm. Arms that differ only in traced numbers have equal settings."""
     arm = ARMS[name]
     decay = config.held_decay if arm.held else config.weight_decay
     options = {"weight_decay": decay} | dict(arm.options)
@@ -212,7 +212,7 @@ def arm_cell(config: Config, name: str) -> Cell:
     optimizer = OptimizerConfig(arm.kind, options, traced=("b1" if arm.kind == "adamw" else "b",))
     form = (NANOGPT_FORM if config.nanogpt else GPT2_FORM) if config.gpt2 else {"tied": True}
     return replace(
-        config.cell(config.model(config.width, config.vocab, **form), config.steps),
+        config.setting(config.model(config.width, config.vocab, **form), config.steps),
         optimizer=optimizer,
         measured_steps=config.measured_steps,
         measures=config.measures,
@@ -222,7 +222,7 @@ def arm_cell(config: Config, name: str) -> Cell:
 
 def arm_run(config: Config, name: str, rate: float, warmup: float, seed: int) -> Run:
     """A run of an arm. All roles have the same rate and init std."""
-    (traced,) = arm_cell(config, name).optimizer.traced
+    (traced,) = arm_setting(config, name).optimizer.traced
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=config.init_std)
     options = {traced: momentum_of(config, name)}
     return Run.under(one_rate, rate, seed, warmup_steps=config.rise(warmup), options=options)
@@ -239,15 +239,15 @@ def rates_of(config: Config, name: str) -> tuple[float, ...]:
     return getattr(config, ARMS[name].rates_field)
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """The cells of all arms, with the runs of the first seeds at all rates that are not in reserve."""
-    return _cells(config, config.reserve, {name: [] for name in config.arms})
+def settings(config: Config) -> list[SettingRuns]:
+    """The settings of all arms, with the runs of the first seeds at all rates that are not in reserve."""
+    return _settings(config, config.reserve, {name: [] for name in config.arms})
 
 
-def all_runs(config: Config, stable_arm: str | None = STABLE_ARM) -> list[CellRuns]:
-    """Returns the cells with as many runs as a sweep may train. Judging runs have placeholder rates, because the
+def all_runs(config: Config, stable_arm: str | None = STABLE_ARM) -> list[SettingRuns]:
+    """Returns the settings with as many runs as a sweep may train. Judging runs have placeholder rates, because the
     selected rates are not known."""
-    return _cells(
+    return _settings(
         config,
         0,
         {
@@ -262,22 +262,22 @@ def all_runs(config: Config, stable_arm: str | None = STABLE_ARM) -> list[CellRu
     )
 
 
-def _cells(config: Config, reserve: int, judging: Mapping[str, Sequence[Run]]) -> list[CellRuns]:
-    """The cells of all arms. Arms with equal cells share one, which is named after the first of these arms.
+def _settings(config: Config, reserve: int, judging: Mapping[str, Sequence[Run]]) -> list[SettingRuns]:
+    """The settings of all arms. Arms with equal settings share one, which is named after the first of these arms.
 
     Args:
       reserve: the number of rates at each end of a grid to leave out. judging: arm → further runs.
     """
-    planned: list[CellRuns] = []
+    planned: list[SettingRuns] = []
     for name in config.arms:
         rates = rates_of(config, name)
         points = product(rates[reserve : len(rates) - reserve], config.warmups, config.seeds)
         runs = [*(arm_run(config, name, *point) for point in points), *judging[name]]
-        cell = arm_cell(config, name)
+        setting = arm_setting(config, name)
         for i, other in enumerate(planned):
-            if other.cell == cell:
+            if other.setting == setting:
                 planned[i] = other._replace(runs=[*other.runs, *runs])
                 break
         else:
-            planned.append(CellRuns(name, cell, runs))
+            planned.append(SettingRuns(name, setting, runs))
     return planned

@@ -20,9 +20,9 @@ def rows_of(table, run: WarmupConfig):
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
     """The runs that depend on the results of every run, as in `warmup`. No run has runs at a stable rate."""
     return {
-        f"{cell}, {name}": runs
+        f"{setting}, {name}": runs
         for name, run in config.runs.items()
-        for cell, runs in warmup.follow_up(rows_of(table, run), run, stable_arm=None).items()
+        for setting, runs in warmup.follow_up(rows_of(table, run), run, stable_arm=None).items()
     }
 
 

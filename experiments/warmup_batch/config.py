@@ -1,4 +1,4 @@
-"""The configuration of `warmup_batch` at every tier, and its cells."""
+"""The configuration of `warmup_batch` at every tier, and its settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -6,7 +6,7 @@ from itertools import product
 
 from experiments.common.checks import check_count, sorted_values
 from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from experiments.warmup import config as warmup
 from lvp.errors import InputError
 
@@ -86,16 +86,20 @@ TIERS = {
 }
 
 
-def all_runs(config: Config) -> list[CellRuns]:
-    """The cells with as many runs as a sweep may train, as in `warmup`."""
+def all_runs(config: Config) -> list[SettingRuns]:
+    """The settings with as many runs as a sweep may train, as in `warmup`."""
     return _of_runs(config, lambda run: warmup.all_runs(run, stable_arm=None))
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """The cells of `warmup` for every run."""
-    return _of_runs(config, warmup.cells)
+def settings(config: Config) -> list[SettingRuns]:
+    """The settings of `warmup` for every run."""
+    return _of_runs(config, warmup.settings)
 
 
-def _of_runs(config: Config, cells_of: Callable[[warmup.Config], list[CellRuns]]) -> list[CellRuns]:
-    """The cells of every run, with the name of the run in their labels."""
-    return [cell._replace(label=f"{cell.label}, {name}") for name, run in config.runs.items() for cell in cells_of(run)]
+def _of_runs(config: Config, settings_of: Callable[[warmup.Config], list[SettingRuns]]) -> list[SettingRuns]:
+    """The settings of every run, with the name of the run in their labels."""
+    return [
+        setting._replace(label=f"{setting.label}, {name}")
+        for name, run in config.runs.items()
+        for setting in settings_of(run)
+    ]

@@ -26,7 +26,7 @@ EXPERIMENT = Experiment(
     question="at a fixed vocabulary, how does the best embedding learning rate depend on width, and are the best init "
     "and rate of hidden and output matrices equal?",
     tiers=TIERS,
-    cells=config.cells,
+    settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,

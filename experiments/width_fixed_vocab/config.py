@@ -1,11 +1,11 @@
-"""The configuration of `width_fixed_vocab` at every tier, and its cells."""
+"""The configuration of `width_fixed_vocab` at every tier, and its settings."""
 
 from dataclasses import dataclass
 from itertools import product
 
 from experiments.common.checks import check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
 from lvp.parametrization import table
 from lvp.training import Run, check_positive
@@ -131,15 +131,15 @@ def run(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, f
 
 
 def label(config: Config, width: int) -> str:
-    """The name of the cell of a width."""
+    """The name of the setting of a width."""
     return f"d {width}, m {config.vocab}"
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell per width."""
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting per width."""
     planned = []
     for width in config.widths:
         runs = [run(width, config.vocab, *point, seed) for point in points(config) for seed in config.seeds]
-        cell = config.cell(config.model(width, config.vocab), config.steps)
-        planned.append(CellRuns(label(config, width), cell, runs))
+        setting = config.setting(config.model(width, config.vocab), config.steps)
+        planned.append(SettingRuns(label(config, width), setting, runs))
     return planned

@@ -20,9 +20,9 @@ from experiments.width_vocab.config import (
     GRID,
     READINGS,
     Config,
-    cell_model,
-    grid_cell,
+    grid_setting,
     runs_at,
+    setting_model,
     shapes,
     tuning_config,
 )
@@ -37,11 +37,11 @@ from lvp.training import Run
 
 
 def losses(table, config: Config, token_rows: str, steps: int | None = None) -> list[np.ndarray]:
-    """By width, the losses of `losses_of_cell`."""
-    return [losses_of_cell(table, config, token_rows, width, steps) for width in config.widths]
+    """By width, the losses of `losses_of_setting`."""
+    return [losses_of_setting(table, config, token_rows, width, steps) for width in config.widths]
 
 
-def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: int | None = None) -> np.ndarray:
+def losses_of_setting(table, config: Config, token_rows: str, width: int, steps: int | None = None) -> np.ndarray:
     """Final train losses [seeds, rates] of a run of `steps` steps; None is the configured number.
 
     The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
@@ -51,16 +51,16 @@ def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: in
     """
     if steps is not None and steps > config.steps:
         raise InputError(f"steps={steps} is beyond the {config.steps} steps of the runs; read at most {config.steps}")
-    kept = _of_cell(table, config, token_rows, width)
+    kept = _of_setting(table, config, token_rows, width)
     column = "train_loss"
     if steps is not None:
         column, kept = HORIZON_LOSS, with_horizon_loss(kept, steps, config.final_fraction)
     return losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column)
 
 
-def _of_cell(table, config: Config, token_rows: str, width: int):
+def _of_setting(table, config: Config, token_rows: str, width: int):
     """The rows of a reading and a width, those of the tuning seeds included."""
-    model = cell_model(config, token_rows, width)
+    model = setting_model(config, token_rows, width)
     return with_fields(table, "cell.model", model, ("width", "embedding_multiplier", "normalize_rows"))
 
 
@@ -81,7 +81,7 @@ def hidden_constant(table, config: Config, token_rows: str) -> HiddenConstant | 
         return HiddenConstant(config.rate_times_width)
     width = config.widths[0]
     rates = tuning_config(config).embedding_rates(token_rows, width)
-    rows = _of_cell(table, config, token_rows, width)
+    rows = _of_setting(table, config, token_rows, width)
     by_setting = [  # [values · rates, seeds]
         losses
         for value in config.hidden_constants
@@ -104,7 +104,7 @@ def hidden_constant_text(table, config: Config, token_rows: str) -> str:
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
-    """Label of a cell → runs that depend on results: those at the tuned η_hidden, and those of the adaptive design."""
+    """Label of a setting → runs that depend on results: at the tuned η_hidden, and of the adaptive design."""
     if config.design == GRID and not config.hidden_constants:
         return {}
     runs = {}
@@ -112,8 +112,8 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
         constant = hidden_constant(table, config, token_rows)
         if constant is None:
             continue
-        planned = grid_cell(config, token_rows, width, constant.value)
-        trained = losses_of_cell(table, config, token_rows, width)
+        planned = grid_setting(config, token_rows, width, constant.value)
+        trained = losses_of_setting(table, config, token_rows, width)
         if config.design == GRID:
             untrained = [(int(seed), int(rate)) for seed, rate in np.argwhere(np.isnan(trained))]
         else:

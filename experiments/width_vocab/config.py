@@ -1,4 +1,4 @@
-"""The configuration of `width_vocab` at every tier, and its cells."""
+"""The configuration of `width_vocab` at every tier, and its settings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from itertools import product
 
 from experiments.common.checks import check_names, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import CellRuns
+from experiments.common.experiment import SettingRuns
 from lvp.analysis.bracketing import coarse_rates
 from lvp.errors import InputError
 from lvp.models.configs import OMITTED, DecoderConfig, forward_multipliers
@@ -135,16 +135,16 @@ TIERS = {
 }
 
 
-def cells(config: Config) -> list[CellRuns]:
-    """One cell per reading and width, with the runs that depend on no result."""
+def settings(config: Config) -> list[SettingRuns]:
+    """One setting per reading and width, with the runs that depend on no result."""
     if config.hidden_constants:
         return [
-            tuning_cell(config, token_rows)
+            tuning_setting(config, token_rows)
             if width == config.widths[0]
-            else grid_cell(config, token_rows, width, config.rate_times_width)._replace(runs=())
+            else grid_setting(config, token_rows, width, config.rate_times_width)._replace(runs=())
             for token_rows, width in shapes(config)
         ]
-    grid = grid_cells(config)
+    grid = grid_settings(config)
     if config.design == GRID:
         return grid
     return [
@@ -158,43 +158,43 @@ def _coarse_runs(config: Config, token_rows: str, width: int) -> list[tuple[int,
     return [(0, rate) for rate in coarse_rates(len(config.embedding_rates(token_rows, width)))]
 
 
-def all_runs(config: Config) -> list[CellRuns]:
-    """The cells with as many runs as the sweep may train. Runs after the tuning are at `rate_times_width`."""
+def all_runs(config: Config) -> list[SettingRuns]:
+    """The settings with as many runs as the sweep may train. Runs after the tuning are at `rate_times_width`."""
     return [
-        each._replace(runs=[*tuning_cell(config, token_rows).runs, *each.runs])
+        each._replace(runs=[*tuning_setting(config, token_rows).runs, *each.runs])
         if config.hidden_constants and width == config.widths[0]
         else each
-        for each, (token_rows, width) in zip(grid_cells(config), shapes(config), strict=True)
+        for each, (token_rows, width) in zip(grid_settings(config), shapes(config), strict=True)
     ]
 
 
-def runs_at(config: Config, planned: CellRuns, indices: Iterable[tuple[int, int]]) -> list:
-    """The runs of a cell of the grid at the given indices of seed and rate."""
+def runs_at(config: Config, planned: SettingRuns, indices: Iterable[tuple[int, int]]) -> list:
+    """The runs of a setting of the grid at the given indices of seed and rate."""
     return [planned.runs[rate * len(config.seeds) + seed] for seed, rate in indices]
 
 
 def shapes(config: Config) -> list[tuple[str, int]]:
-    """(reading, width) of every cell."""
+    """(reading, width) of every setting."""
     return list(product(config.token_rows, config.widths))
 
 
-def grid_cells(config: Config) -> list[CellRuns]:
-    """One cell per reading and width, with a run for every rate and seed."""
-    return [grid_cell(config, *shape, config.rate_times_width) for shape in shapes(config)]
+def grid_settings(config: Config) -> list[SettingRuns]:
+    """One setting per reading and width, with a run for every rate and seed."""
+    return [grid_setting(config, *shape, config.rate_times_width) for shape in shapes(config)]
 
 
-def grid_cell(config: Config, token_rows: str, width: int, hidden_constant: float) -> CellRuns:
-    """The cell of a reading and a width, with a run for every rate and seed at η_hidden = `hidden_constant` / d."""
+def grid_setting(config: Config, token_rows: str, width: int, hidden_constant: float) -> SettingRuns:
+    """The setting of a reading and a width, with a run for every rate and seed at η_hidden = `hidden_constant` / d."""
     vocab = config.vocab_per_width * width
     name = label(config, token_rows, width)
-    return swept_cell(replace(config, rate_times_width=hidden_constant), name, token_rows, width, vocab)
+    return swept_setting(replace(config, rate_times_width=hidden_constant), name, token_rows, width, vocab)
 
 
-def tuning_cell(config: Config, token_rows: str) -> CellRuns:
-    """The cell of the smallest width, with the runs that tune η_hidden · d."""
+def tuning_setting(config: Config, token_rows: str) -> SettingRuns:
+    """The setting of the smallest width, with the runs that tune η_hidden · d."""
     tuning = tuning_config(config)
-    cells = [grid_cell(tuning, token_rows, config.widths[0], value) for value in config.hidden_constants]
-    return cells[0]._replace(runs=[run for planned in cells for run in planned.runs])
+    settings = [grid_setting(tuning, token_rows, config.widths[0], value) for value in config.hidden_constants]
+    return settings[0]._replace(runs=[run for planned in settings for run in planned.runs])
 
 
 def tuning_config(config: Config) -> Config:
@@ -210,8 +210,8 @@ def tuning_config(config: Config) -> Config:
     return replace(tuning, rates=rates, normalized_rates=normalized)
 
 
-def swept_cell(config: Config, name: str, token_rows: str, width: int, vocab: int) -> CellRuns:
-    """The cell of a shape, with a run for every rate and seed."""
+def swept_setting(config: Config, name: str, token_rows: str, width: int, vocab: int) -> SettingRuns:
+    """The setting of a shape, with a run for every rate and seed."""
     lvp_table = table("lvp", width=width, vocab=vocab, token_rows=token_rows)
     runs = [
         Run.under(lvp_table, config.rate_times_width / width, seed, rates={"embedding": rate})
@@ -219,10 +219,10 @@ def swept_cell(config: Config, name: str, token_rows: str, width: int, vocab: in
         for seed in config.seeds
     ]
     model = replace(config.model(width, vocab), **forward_multipliers(lvp_table))
-    return CellRuns(name, config.cell(model, config.steps), runs)
+    return SettingRuns(name, config.setting(model, config.steps), runs)
 
 
-def cell_model(config: Config, token_rows: str, width: int) -> DecoderConfig:
+def setting_model(config: Config, token_rows: str, width: int) -> DecoderConfig:
     """The decoder of a reading at a width."""
     vocab = config.vocab_per_width * width
     multipliers = forward_multipliers(table("lvp", width=width, vocab=vocab, token_rows=token_rows))
@@ -230,6 +230,6 @@ def cell_model(config: Config, token_rows: str, width: int) -> DecoderConfig:
 
 
 def label(config: Config, token_rows: str, width: int) -> str:
-    """The name of a cell; with one reading the reading is left out."""
+    """The name of a setting; with one reading the reading is left out."""
     shape = f"d {width}, m {config.vocab_per_width * width}"
     return shape if len(config.token_rows) == 1 else f"{shape}, {READINGS[token_rows]}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.width_vocab.analysis import optima
-from experiments.width_vocab.config import READINGS, Config, cells
+from experiments.width_vocab.config import READINGS, Config, settings
 from lvp.analysis import markdown
 from lvp.analysis.slopes import Slope
 
@@ -48,7 +48,7 @@ def replay_table(table, config: Config) -> str:
 
 
 def _flops(config: Config) -> float:
-    return sum(len(planned.runs) * planned.cell.flops_per_run for planned in cells(config))
+    return sum(len(planned.runs) * planned.setting.flops_per_run for planned in settings(config))
 
 
 def _text(slope: Slope) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lvp.cli import recommend
-from lvp.cli.cells import add_options, cell_of, decoder_of
 from lvp.cli.parser import CORPORA, Parser, add_command, count, need, run_command
 from lvp.cli.recommend import RULE
+from lvp.cli.settings import add_options, decoder_of, setting_of
 from lvp.errors import InputError
 
 # Settings of the 1B model's run that Hayou & Liu 2025 do not state.
@@ -46,9 +46,9 @@ def _plan(arguments) -> None:
     from lvp.parallel.sharding import mesh_sizes
     from lvp.training import plan
 
-    cell = cell_of(arguments, decoder_of(arguments), "none", STEPS)
+    setting = setting_of(arguments, decoder_of(arguments), "none", STEPS)
     devices, _ = plan.devices_of(arguments.topology)
-    tried = [("", cell), *plan.remedies(cell, mesh_sizes(arguments.mesh, len(devices)))]
+    tried = [("", setting), *plan.remedies(setting, mesh_sizes(arguments.mesh, len(devices)))]
     for words, candidate in tried:
         try:
             planned = plan.plan(candidate, arguments.topology, arguments.mesh)

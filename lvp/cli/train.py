@@ -22,8 +22,8 @@ import jax
 import numpy as np
 
 from lvp import training
-from lvp.cli.cells import cell_of, decoder_of
 from lvp.cli.parser import parsed
+from lvp.cli.settings import decoder_of, setting_of
 from lvp.data.text import corpora
 from lvp.errors import InputError
 from lvp.files import cache_dir, checkpoints, write_whole
@@ -33,7 +33,7 @@ from lvp.models.weights import Weights, read
 from lvp.parallel import sharding
 from lvp.parallel.processes import gathered
 from lvp.parametrization import table
-from lvp.training import Cell, Run, check_positive, records
+from lvp.training import Run, Setting, check_positive, records
 from lvp.training.outcome import Outcome
 
 PROGRESS_SECONDS = 10.0  # least time between two lines of progress
@@ -46,7 +46,7 @@ def train(arguments: argparse.Namespace) -> None:
 
     Raises InputError for unusable options or data, and for a directory of another run. Nothing is written then.
     """
-    cell, run = _cell_and_run(arguments)
+    setting, run = _setting_and_run(arguments)
     out = arguments.out.absolute()
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
@@ -54,11 +54,11 @@ def train(arguments: argparse.Namespace) -> None:
         _join()
     with _sigterm() as asked:
         sizes = sharding.mesh_sizes(arguments.mesh, jax.device_count())
-        task = training.task_for(cell)
+        task = training.task_for(setting)
         task.check_mesh(sizes)
         dataset = task.prepare(cache_dir() / "data")
-        config = _configuration(cell, run, task.fingerprints(dataset))
-        start = None if arguments.start_from is None else _start(arguments.start_from, cell)
+        config = _configuration(setting, run, task.fingerprints(dataset))
+        start = None if arguments.start_from is None else _start(arguments.start_from, setting)
         config |= {} if start is None else {"start": start.digest}
         key = _claimed(out, config)
         if gathered([(out / "record.jsonl").exists()])[0, 0]:  # process 0 decides: others may not see it yet
@@ -69,7 +69,7 @@ def train(arguments: argparse.Namespace) -> None:
         saved.start = start and start.params
         outcome = saved.train(task.load(dataset, mesh)(run), asked)
     if outcome is None:
-        _say(f"{out}: stopped at step {saved.step:,} of {cell.steps:,}; the same command continues")
+        _say(f"{out}: stopped at step {saved.step:,} of {setting.steps:,}; the same command continues")
     elif jax.process_index() == 0:
         content = {"format": records.FORMAT, "hash": key, "config": config, "outcome": task.outcome(dataset, outcome)}
         records.write(out / "record.jsonl", [content | {"provenance": saved.provenance(sizes)}])
@@ -82,7 +82,7 @@ def _say(text: str) -> None:
         print(text, flush=True)
 
 
-def _cell_and_run(arguments: argparse.Namespace) -> tuple[Cell, Run]:
+def _setting_and_run(arguments: argparse.Namespace) -> tuple[Setting, Run]:
     """The compiled and the traced part of the run. The model takes the forward multipliers of the rule."""
     if not 0 <= arguments.seed < 2**32:
         raise InputError(f"--seed must lie from 0 to 2^32 − 1, got {arguments.seed}")
@@ -90,23 +90,25 @@ def _cell_and_run(arguments: argparse.Namespace) -> tuple[Cell, Run]:
     model = decoder_of(arguments, vocab=arguments.vocab)
     rates = table(arguments.rule, width=model.width, vocab=model.vocab)
     model = decoder_of(arguments, forward_multipliers(rates), vocab=arguments.vocab)
-    cell = cell_of(arguments, model, corpora.absolute(arguments.corpus), arguments.steps, clip_norm=arguments.clip_norm)
+    setting = setting_of(
+        arguments, model, corpora.absolute(arguments.corpus), arguments.steps, clip_norm=arguments.clip_norm
+    )
     run = Run.under(rates, arguments.learning_rate, arguments.seed, warmup_steps=arguments.warmup_steps)
-    cell.check(run)
-    return cell, run
+    setting.check(run)
+    return setting, run
 
 
-def _configuration(cell: Cell, run: Run, fingerprints: Mapping[str, str | None]) -> dict[str, Any]:
+def _configuration(setting: Setting, run: Run, fingerprints: Mapping[str, str | None]) -> dict[str, Any]:
     """All values that determine the result. The corpus has no path, because its fingerprint identifies it."""
-    config = {"cell": records.configuration(cell), "lane": records.configuration(run), "data": dict(fingerprints)}
-    config["cell"]["data"]["corpus"] = corpora.split(cell.data.corpus)[0]
+    config = {"cell": records.configuration(setting), "lane": records.configuration(run), "data": dict(fingerprints)}
+    config["cell"]["data"]["corpus"] = corpora.split(setting.data.corpus)[0]
     return config
 
 
-def _start(place: str, cell: Cell) -> Weights:
+def _start(place: str, setting: Setting) -> Weights:
     """The weights at a place. Raises InputError if they do not fit the model."""
     weights = read(place)
-    wanted = jax.eval_shape(decoder(cell.model).init, jax.random.key(0))
+    wanted = jax.eval_shape(decoder(setting.model).init, jax.random.key(0))
     if jax.tree.map(np.shape, weights.params) != jax.tree.map(np.shape, wanted):
         raise InputError(f"--start-from {place}: its parameters do not fit this model; use the model of that run")
     return weights
@@ -189,16 +191,16 @@ class _Saved:
                 return end.value[0]
             self._on_chunk(step, state)
             # A signal reaches the processes at different times, and all of them must stop at the same step.
-            if step < self.program.cell.steps and gathered([asked()]).any():
+            if step < self.program.setting.steps and gathered([asked()]).any():
                 self._save(step, state)
                 return None
 
     def _on_chunk(self, step: int, state: Any) -> None:
-        self.step, last, now = step, step == self.program.cell.steps, time.perf_counter()
+        self.step, last, now = step, step == self.program.setting.steps, time.perf_counter()
         if last or now - self._printed >= PROGRESS_SECONDS:
-            rate = (step - self._printed_step) * self.program.cell.tokens_per_step / (now - self._printed)
+            rate = (step - self._printed_step) * self.program.setting.tokens_per_step / (now - self._printed)
             loss = np.asarray(state["losses"])[step - 1]
-            _say(f"step {step:,} of {self.program.cell.steps:,}  loss {loss:.4f}  {rate:,.0f} tokens/s")
+            _say(f"step {step:,} of {self.program.setting.steps:,}  loss {loss:.4f}  {rate:,.0f} tokens/s")
             self._printed, self._printed_step = now, step
         # Clocks differ, and all processes must save together: process 0 decides.
         if gathered([last or now - self._saved >= self.checkpoint_seconds])[0, 0]:
@@ -210,7 +212,7 @@ class _Saved:
 
     def provenance(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The provenance of the record: software, devices, and the time since the last start."""
-        device, tokens = jax.devices()[0], (self.step - self.first_step) * self.program.cell.tokens_per_step
+        device, tokens = jax.devices()[0], (self.step - self.first_step) * self.program.setting.tokens_per_step
         return records.software() | {
             "device": device.device_kind,
             "platform": device.platform,

@@ -94,15 +94,15 @@ def _no_weights(place: str | Path) -> InputError:
 
 def _config(place: str | Path, metadata: dict[str, Any]) -> DecoderConfig:
     """The decoder of a run. Raises InputError if the run is unfinished or has no decoder."""
-    cell = metadata.get("config", {}).get("cell", {})
-    steps = cell.get("steps")
+    setting = metadata.get("config", {}).get("cell", {})
+    steps = setting.get("steps")
     if steps is None:
         raise _no_weights(place)
     if metadata["step"] < steps:
         raise InputError(f"{place}: the run has {metadata['step']:,} of {steps:,} steps; continue it to its end")
-    if "context" not in cell["model"]:
+    if "context" not in setting["model"]:
         raise InputError(f"{place}: the run is not of a decoder; name the weights of a language model")
     try:
-        return DecoderConfig(**cell["model"])
+        return DecoderConfig(**setting["model"])
     except TypeError as error:
         raise InputError(f"{place}: another version of lvp trained this model ({error}); use that version") from None

@@ -124,7 +124,7 @@ def uniform(*, width: int, vocab: int, init_std: float = 1.0) -> Table:
 
 
 def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows of cells as lines of text with aligned columns."""
+    """Rows of settings as lines of text with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
 

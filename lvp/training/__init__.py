@@ -1,30 +1,30 @@
 """Training as compiled programs.
 
-`cell` defines the compiled and the traced part of a run. `program` compiles a cell, and `loop` runs any program.
-`language` trains a decoder on next tokens. `tasks` prepares the data of a cell. `train` trains one run. `AnyCell` and
-`Task` are the bases of your own cells and tasks.
+`setting` defines the compiled and the traced part of a run. `program` compiles a setting, and `loop` runs any program.
+`language` trains a decoder on next tokens. `tasks` prepares the data of a setting. `train` trains one run. `AnySetting`
+and `Task` are the bases of your own settings and tasks.
 """
 
 from lvp.training.batches import RandomWindows, StreamedRows
-from lvp.training.cell import (
-    OPTIMIZERS,
-    AnyCell,
-    Cell,
-    DataConfig,
-    OptimizerConfig,
-    Run,
-    check_positive,
-    steps_of_parts,
-)
 from lvp.training.language import Program, StreamedTokens, TrainingData, check_lengths, check_mesh, run_feeds
 from lvp.training.loop import chunks, run
 from lvp.training.program import unstack
+from lvp.training.setting import (
+    OPTIMIZERS,
+    AnySetting,
+    DataConfig,
+    OptimizerConfig,
+    Run,
+    Setting,
+    check_positive,
+    steps_of_parts,
+)
 from lvp.training.tasks import LanguageTask, Task, task_for, train
 
 __all__ = [
     "OPTIMIZERS",
-    "AnyCell",
-    "Cell",
+    "AnySetting",
+    "Setting",
     "DataConfig",
     "Run",
     "LanguageTask",

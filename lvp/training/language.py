@@ -17,17 +17,17 @@ from lvp.models.decoder import decoder, first_input
 from lvp.parallel import sharding
 from lvp.parametrization import uniform
 from lvp.training.batches import ALL_STEPS, DEVICE_TOKENS, Feed, RandomWindows, StreamedRows
-from lvp.training.cell import Cell, Run, traced_table
 from lvp.training.program import PackedProgram
+from lvp.training.setting import Run, Setting, traced_table
 
 STREAMED_STEPS = 8  # steps whose rows go to the device together
 _CORPUS_TOKENS = 12_000_000  # assumed for a whole corpus: WikiText-2 has fewer bytes
 
 
-def check_lengths(cell: Cell, train: int, valid: int) -> None:
-    """Raises InputError if the training or validation text has too few tokens for the cell."""
-    if train < cell.model.context + 1:
-        raise InputError(f"the training slice holds {train} tokens; give at least {cell.model.context + 1}, one row")
+def check_lengths(setting: Setting, train: int, valid: int) -> None:
+    """Raises InputError if the training or validation text has too few tokens for the setting."""
+    if train < setting.model.context + 1:
+        raise InputError(f"the training slice holds {train} tokens; give at least {setting.model.context + 1}, one row")
     if valid < 2:
         raise InputError(f"the validation text holds {valid} tokens; give at least 2")
 
@@ -49,52 +49,54 @@ class TrainingData(NamedTuple):
 
     @classmethod
     def from_tokens(
-        cls, cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None
+        cls, setting: Setting, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None
     ) -> "TrainingData":
-        """The data of a cell that draws random windows from the training tokens.
+        """The data of a setting that draws random windows from the training tokens.
 
         The last group of windows is padded with weight 0. Windows of the scored text advance by half a context
-        (`lvp.data.tokens.batches.evaluation_windows`). Raises InputError if a text is too short for the cell, and
+        (`lvp.data.tokens.batches.evaluation_windows`). Raises InputError if a text is too short for the setting, and
         ValueError if the host must read the windows (`run_feeds`).
         """
         if len(train) > DEVICE_TOKENS:
             raise ValueError(f"{len(train)} training tokens exceed {DEVICE_TOKENS}: use run_feeds")
-        rest = cls._without_batches(cell, len(train), valid, scored)
-        frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
+        rest = cls._without_batches(setting, len(train), valid, scored)
+        frequencies = streams.frequencies(train, setting.vocab).astype(np.float32)
         return rest._replace(train=RandomWindows(np.array(train, np.int32)), frequencies=frequencies)
 
     @classmethod
-    def _without_batches(cls, cell: Cell, count: int, valid: np.ndarray, scored: np.ndarray | None) -> "TrainingData":
-        """The data for evaluation and measures, of a cell with `count` training tokens."""
-        check_lengths(cell, count, len(valid))
-        if (scored is None) != (cell.data.scored is None):
-            raise ValueError("scored must be given if the cell has a scored text, and None otherwise")
-        context = cell.model.context
+    def _without_batches(
+        cls, setting: Setting, count: int, valid: np.ndarray, scored: np.ndarray | None
+    ) -> "TrainingData":
+        """The data for evaluation and measures, of a setting with `count` training tokens."""
+        check_lengths(setting, count, len(valid))
+        if (scored is None) != (setting.data.scored is None):
+            raise ValueError("scored must be given if the setting has a scored text, and None otherwise")
+        context = setting.model.context
         # Whole windows, repeated if there are too few: padding would count as text.
         whole = batches.evaluation_windows(valid, context)[0][: max(1, (len(valid) - 1) // context), :-1]
-        probe = np.resize(whole, (cell.probe_rows, context)).astype(np.int32)
-        windows, weights = _in_groups(cell, valid)
-        scored_parts = (None, None) if scored is None else _in_groups(cell, scored, max(1, context // 2))
+        probe = np.resize(whole, (setting.probe_rows, context)).astype(np.int32)
+        windows, weights = _in_groups(setting, valid)
+        scored_parts = (None, None) if scored is None else _in_groups(setting, scored, max(1, context // 2))
         return cls(None, windows, weights, probe, None, *scored_parts)
 
 
-def data_shapes(cell: Cell) -> TrainingData:
+def data_shapes(setting: Setting) -> TrainingData:
     """The shapes of the program's data. Texts for the evaluation have one group of windows."""
-    shape, context, rows = jax.ShapeDtypeStruct, cell.model.context, cell.micro_batch_size
+    shape, context, rows = jax.ShapeDtypeStruct, setting.model.context, setting.micro_batch_size
     windows, weights = shape((1, rows, context + 1), jnp.int32), shape((1, rows, context), jnp.float32)
-    train: Any = StreamedRows(shape((STREAMED_STEPS, cell.batch, context + 1), jnp.int32), shape((), jnp.int32))
+    train: Any = StreamedRows(shape((STREAMED_STEPS, setting.batch, context + 1), jnp.int32), shape((), jnp.int32))
     frequencies = None
-    if not cell.data.read_by_host():
-        num_tokens = cell.data.slice_bytes or _CORPUS_TOKENS  # a token has at least one byte
+    if not setting.data.read_by_host():
+        num_tokens = setting.data.slice_bytes or _CORPUS_TOKENS  # a token has at least one byte
         train = RandomWindows(shape((num_tokens,), jnp.int32))
-        frequencies = shape((cell.vocab,), jnp.float32)
-    scored = (None, None) if cell.data.scored is None else (windows, weights)
-    return TrainingData(train, windows, weights, shape((cell.probe_rows, context), jnp.int32), frequencies, *scored)
+        frequencies = shape((setting.vocab,), jnp.float32)
+    scored = (None, None) if setting.data.scored is None else (windows, weights)
+    return TrainingData(train, windows, weights, shape((setting.probe_rows, context), jnp.int32), frequencies, *scored)
 
 
-def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> list[np.ndarray]:
+def _in_groups(setting: Setting, tokens: np.ndarray, stride: int | None = None) -> list[np.ndarray]:
     """Evaluation windows in groups of one micro-batch, and the weights of their predictions."""
-    return batches.grouped(cell.micro_batch_size, *batches.evaluation_windows(tokens, cell.model.context, stride))
+    return batches.grouped(setting.micro_batch_size, *batches.evaluation_windows(tokens, setting.model.context, stride))
 
 
 class StreamedTokens:
@@ -106,38 +108,38 @@ class StreamedTokens:
 
     def __init__(
         self,
-        cell: Cell,
+        setting: Setting,
         train: np.ndarray,
         valid: np.ndarray,
         seed: int,
         mesh: Mesh | None = None,
         scored: np.ndarray | None = None,
     ):
-        self._cell, self._mesh = cell, mesh
-        kind = streams.Rows if cell.data.order == "rows" else streams.Windows
-        self._rows = kind(train, context=cell.model.context, batch=cell.batch, seed=seed)
-        self._rest = TrainingData._without_batches(cell, len(train), valid, scored)
+        self._setting, self._mesh = setting, mesh
+        kind = streams.Rows if setting.data.order == "rows" else streams.Windows
+        self._rows = kind(train, context=setting.model.context, batch=setting.batch, seed=seed)
+        self._rest = TrainingData._without_batches(setting, len(train), valid, scored)
         # The file may be larger than memory: it is counted only if a measure needs it.
-        if cell.measured_steps and "vocabulary" in cell.measures:
-            frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
+        if setting.measured_steps and "vocabulary" in setting.measures:
+            frequencies = streams.frequencies(train, setting.vocab).astype(np.float32)
             self._rest = self._rest._replace(frequencies=frequencies)
         self.feed = streams.prefetched(self._read)
 
     def _read(self, step: int) -> tuple[int, TrainingData]:
-        cell = self._cell
-        stop = min(step + STREAMED_STEPS, cell.steps)
-        shape = (STREAMED_STEPS, cell.batch, cell.model.context + 1)
+        setting = self._setting
+        stop = min(step + STREAMED_STEPS, setting.steps)
+        shape = (STREAMED_STEPS, setting.batch, setting.model.context + 1)
 
         def part(index) -> np.ndarray:
-            first, last, _ = index[1].indices(cell.batch)
+            first, last, _ = index[1].indices(setting.batch)
             rows = np.zeros((STREAMED_STEPS, last - first, shape[2]), np.int32)
             for i in range(stop - step):
                 rows[i] = self._rows.at(step + i, first, last)
-            if rows.min() < 0 or rows.max() >= cell.vocab:
-                wrong = rows.max() if rows.max() >= cell.vocab else rows.min()
+            if rows.min() < 0 or rows.max() >= setting.vocab:
+                wrong = rows.max() if rows.max() >= setting.vocab else rows.min()
                 raise InputError(
-                    f"token {wrong} is outside of the vocabulary of {cell.vocab}: another tokenizer made these tokens; "
-                    "encode the text with the vocabulary of the cell"
+                    f"token {wrong} is outside of the vocabulary of {setting.vocab}: another tokenizer made these "
+                    "tokens; encode the text with the vocabulary of the setting"
                 )
             return rows
 
@@ -150,9 +152,9 @@ class StreamedTokens:
 
 
 def run_feeds(
-    cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None, mesh: Mesh | None = None
+    setting: Setting, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None, mesh: Mesh | None = None
 ) -> Callable[[Run], Feed]:
-    """run → its feed, by the cell's data order. Runs share one copy of tokens on the device.
+    """run → its feed, by the setting's data order. Runs share one copy of tokens on the device.
 
     Random windows of more than `DEVICE_TOKENS` tokens are read by the host, and drawn by its generator.
 
@@ -161,19 +163,19 @@ def run_feeds(
       scored: int [n], tokens of the text that is scored; None without it.
       mesh: of the program; None for one device.
     """
-    if cell.data.read_by_host(len(train)):
-        return lambda run: StreamedTokens(cell, train, valid, run.seed, mesh, scored)
-    data = TrainingData.from_tokens(cell, train, valid, scored)
+    if setting.data.read_by_host(len(train)):
+        return lambda run: StreamedTokens(setting, train, valid, run.seed, mesh, scored)
+    data = TrainingData.from_tokens(setting, train, valid, scored)
     if mesh is None:  # on a mesh every run places the data
         data = jax.device_put(data)
     return lambda run: data
 
 
-def check_mesh(cell: Cell, sizes: Mapping[str, int]) -> None:
-    """Raises InputError if a mesh of these sizes does not divide the cell's rows, parameters or heads."""
-    heads = {"heads": cell.model.num_heads, "heads of keys and values": cell.model.num_kv_heads}
-    params = jax.eval_shape(decoder(cell.model).init, jax.random.key(0))
-    sharding.check_fits(sizes, rows=cell.micro_batch_size, params=params, heads=heads)
+def check_mesh(setting: Setting, sizes: Mapping[str, int]) -> None:
+    """Raises InputError if a mesh of these sizes does not divide the setting's rows, parameters or heads."""
+    heads = {"heads": setting.model.num_heads, "heads of keys and values": setting.model.num_kv_heads}
+    params = jax.eval_shape(decoder(setting.model).init, jax.random.key(0))
+    sharding.check_fits(sizes, rows=setting.micro_batch_size, params=params, heads=heads)
 
 
 class Gradients(NamedTuple):
@@ -185,62 +187,62 @@ class Gradients(NamedTuple):
 
 
 class Program(PackedProgram):
-    """The program of a `Cell`.
+    """The program of a `Setting`.
 
     States hold `params`, `opt`, `key` (of the run's data), `losses`, `diverged`, `valid_loss` and, with a scored text,
     `scored_nats` (NaN until the last step). With measured steps they also hold `initial_means` (of the vocabulary
     matrices) and `measures`.
     """
 
-    def __init__(self, cell: Cell, runs: int = 1, mesh: Mesh | None = None):
-        if runs > 1 and cell.data.read_by_host():
+    def __init__(self, setting: Setting, runs: int = 1, mesh: Mesh | None = None):
+        if runs > 1 and setting.data.read_by_host():
             raise ValueError(
-                f"runs must be 1 for data order {cell.data.order!r}, got {runs}: each run reads its own rows"
+                f"runs must be 1 for data order {setting.data.order!r}, got {runs}: each run reads its own rows"
             )
-        super().__init__(cell, runs, mesh)
+        super().__init__(setting, runs, mesh)
         self._place = sharding.Placement(mesh)
         self.model = self._model()
         if mesh is not None:
-            check_mesh(cell, mesh.shape)
+            check_mesh(setting, mesh.shape)
 
     def _model(self) -> Any:
-        return decoder(self.cell.model, self._place)
+        return decoder(self.setting.model, self._place)
 
     def data_placement(self, data: TrainingData) -> Any:
         placement = super().data_placement(data)
         return placement if self.mesh is None else placement._replace(train=data.train.placement(self.mesh))
 
     def _rate(self, run):
-        cell, rate = self.cell, run["learning_rate"]
-        if cell.cooldown is None:
+        setting, rate = self.setting, run["learning_rate"]
+        if setting.cooldown is None:
             return rate
-        return optim.trapezoid(rate, cell.steps, warmup_steps=run["warmup_steps"], cooldown=cell.cooldown)
+        return optim.trapezoid(rate, setting.steps, warmup_steps=run["warmup_steps"], cooldown=setting.cooldown)
 
     def _optimizer(self, run):
-        tx, clip = self._transformation(run), self.cell.clip_norm
+        tx, clip = self._transformation(run), self.setting.clip_norm
         return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
 
     def _transformation(self, run):
         """The optimizer without clipping."""
-        cell = self.cell
-        table = traced_table(uniform(width=cell.model.width, vocab=cell.model.vocab), run)
-        moments = {} if cell.moment_dtype is None else {"mu_dtype": jnp.dtype(cell.moment_dtype)}
-        return cell.optimizer.transformation(table, self._rate(run), {**run["options"], **moments})
+        setting = self.setting
+        table = traced_table(uniform(width=setting.model.width, vocab=setting.model.vocab), run)
+        moments = {} if setting.moment_dtype is None else {"mu_dtype": jnp.dtype(setting.moment_dtype)}
+        return setting.optimizer.transformation(table, self._rate(run), {**run["options"], **moments})
 
     def _init(self, run, params=None):
         init_key, data_key = jax.random.split(jax.random.key(run["seed"]))
         params = self.model.init(init_key, run["init_std"]) if params is None else params
         state = self._initial_state(params, self._optimizer(run).init(params), data_key)
-        if self.cell.data.scored is not None:
+        if self.setting.data.scored is not None:
             state["scored_nats"] = jnp.float32(jnp.nan)
-        if not self.cell.measured_steps:
+        if not self.setting.measured_steps:
             return state
         state |= {"initial_means": measures.initial_means(params)}
-        context, rows = self.cell.model.context, self.cell.micro_batch_size
-        shapes = (1, self.cell.batch, context + 1), (1, rows, context + 1), (self.cell.probe_rows, context)
+        context, rows = self.setting.model.context, self.setting.micro_batch_size
+        shapes = (1, self.setting.batch, context + 1), (1, rows, context + 1), (self.setting.probe_rows, context)
         train, valid, probe = (jnp.zeros(shape, jnp.int32) for shape in shapes)
-        weights, frequencies = jnp.ones((1, rows, context)), jnp.zeros(self.cell.vocab)
-        scored = (None, None) if self.cell.data.scored is None else (valid, weights)
+        weights, frequencies = jnp.ones((1, rows, context)), jnp.zeros(self.setting.vocab)
+        scored = (None, None) if self.setting.data.scored is None else (valid, weights)
         data = TrainingData(StreamedRows(train, jnp.int32(0)), valid, weights, probe, frequencies, *scored)
         return state | {"measures": self._empty_measures(lambda s: self._measured_update(0, s, run, data)[1], state)}
 
@@ -257,11 +259,11 @@ class Program(PackedProgram):
                 "run reads its own; give --pack 1"
             )
         key = jax.random.wrap_key_data(state["key"])
-        return data.train.batch(key, step, self.cell.batch, self.cell.model.context)
+        return data.train.batch(key, step, self.setting.batch, self.setting.model.context)
 
     def _mean(self, function, windows):
         """The mean of `function` over micro-batches, taken one by one: one activation memory serves all of them."""
-        count = self.cell.micro_batches
+        count = self.setting.micro_batches
         if count == 1:
             return function(windows)
         function = jax.jit(function)  # traced once for the shapes and for the loop
@@ -279,7 +281,7 @@ class Program(PackedProgram):
     def _step(self, step, state, run, data):
         def gradients_of(windows) -> Gradients:
             loss, gradient = jax.value_and_grad(self._loss)(state["params"], windows)
-            squares = measures.neuron_squares(gradient) if self.cell.optimizer.needs_snr else None
+            squares = measures.neuron_squares(gradient) if self.setting.optimizer.needs_snr else None
             return Gradients(loss, gradient, squares)
 
         gradients = self._mean(gradients_of, self._batch(step, state, data))
@@ -288,14 +290,14 @@ class Program(PackedProgram):
     def _optimizer_step(self, step, state, run, gradients: Gradients):
         """(state after a step, its updates)."""
         extra = {}
-        if self.cell.optimizer.needs_snr:
+        if self.setting.optimizer.needs_snr:
             extra = {"gradient_snr": self._snr(gradients)}
         updates, opt = self._optimizer(run).update(gradients.gradient, state["opt"], state["params"], **extra)
         return self._updated_state(step, state, gradients.loss, gradients.gradient, updates, opt), updates
 
     def _snr(self, gradients: Gradients):
         """The signal-to-noise ratio φ of every parameter."""
-        sizes = self.cell.micro_batches, self.cell.micro_batch_size
+        sizes = self.setting.micro_batches, self.setting.micro_batch_size
         squares_of_mean = measures.neuron_squares(gradients.gradient)
         # Stacked layers share one φ.
         return jax.tree.map(
@@ -305,8 +307,8 @@ class Program(PackedProgram):
         )
 
     def _option(self, run, name):
-        """An option of the optimizer: the run's, else the cell's, else the factory's default."""
-        return run["options"].get(name, self.cell.optimizer.option(name))
+        """An option of the optimizer: the run's, else the setting's, else the factory's default."""
+        return run["options"].get(name, self.setting.optimizer.option(name))
 
     def _measured_step(self, step, state, run, data):
         return self._with_measures(step, *self._measured_update(step, state, run, data))
@@ -321,13 +323,13 @@ class Program(PackedProgram):
             loss_of = lambda p, h: self._loss(p, windows, head=h)  # noqa: E731
             loss, (gradient, of_head) = jax.value_and_grad(loss_of, argnums=(0, 1))(params, head)
             gradient = jax.tree.map(jnp.add, gradient, into_params(of_head)[0])
-            squares = measures.neuron_squares(gradient) if self.cell.micro_batches > 1 else None
+            squares = measures.neuron_squares(gradient) if self.setting.micro_batches > 1 else None
             return Gradients(loss, gradient, squares), of_head
 
         gradients, of_head = self._mean(gradients_of, self._batch(step, state, data))
         after, updates = self._optimizer_step(step, state, run, gradients)
         measured = self._measures(state, after, run, data, updates, gradients, of_head)
-        if self.cell.scored_steps:
+        if self.setting.scored_steps:
             measured["scored"] = {"nats": self._scored_at(step, after, data)}
         return after, measured
 
@@ -349,11 +351,11 @@ class Program(PackedProgram):
 
         def of_gradients():
             parts = []
-            decay = self._option(run, self.cell.optimizer.momentum)
+            decay = self._option(run, self.setting.optimizer.momentum)
             if decay is not None and (momentum := measures.first_moments(state["opt"])):
                 parts += [measures.alignment(gradients.gradient, momentum, decay)]
             if gradients.squares is not None:
-                sizes = self.cell.micro_batches, self.cell.micro_batch_size
+                sizes = self.setting.micro_batches, self.setting.micro_batch_size
                 parts += [measures.snr(gradients.gradient, gradients.squares, *sizes)]
             return measures.joined(*parts)
 
@@ -364,9 +366,9 @@ class Program(PackedProgram):
             "gradients": of_gradients,
             "validation": lambda: {"validation": {"loss": self._validated(after, data)}},
             "later_positions": lambda: {"later_positions": {"loss": self._later_validated(after, data)}},
-            "inputs": lambda: measures.input_sizes(*first_input(self.cell.model, params, data.probe)),
+            "inputs": lambda: measures.input_sizes(*first_input(self.setting.model, params, data.probe)),
         }
-        return measures.joined(*(measured[kind]() for kind in self.cell.measures))
+        return measures.joined(*(measured[kind]() for kind in self.setting.measures))
 
     def _nats(self, params, windows, weights):
         """The summed loss of all groups of windows, in nats."""
@@ -382,7 +384,7 @@ class Program(PackedProgram):
 
     def _later_validated(self, state, data):
         """The validation loss of the tokens in the second half of each window."""
-        weights = data.valid_weights.at[..., : self.cell.model.context // 2].set(0)
+        weights = data.valid_weights.at[..., : self.setting.model.context // 2].set(0)
         return self._nats(state["params"], data.valid, weights) / jnp.sum(weights)
 
     def _scored(self, state, data):
@@ -390,11 +392,11 @@ class Program(PackedProgram):
 
     def _scored_at(self, step, state, data):
         """`_scored` after a scored step, NaN after any other step."""
-        scored = jnp.isin(step, jnp.array(self.cell.scored_steps))
+        scored = jnp.isin(step, jnp.array(self.setting.scored_steps))
         return jax.lax.cond(scored, lambda s: self._scored(s, data), lambda s: jnp.float32(jnp.nan), state)
 
     def _evaluated(self, state, run, data):
         losses = {"valid_loss": self._validated(state, data)}
-        if self.cell.data.scored is not None:
+        if self.setting.data.scored is not None:
             losses["scored_nats"] = self._scored(state, data)
         return losses

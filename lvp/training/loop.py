@@ -1,4 +1,4 @@
-"""The loop that runs a cell's compiled program to its last step, chunk by chunk."""
+"""The loop that runs a setting's compiled program to its last step, chunk by chunk."""
 
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -22,14 +22,14 @@ def chunks(
     step: int = 0,
     chunk_seconds: float = 1.0,
 ) -> Generator[tuple[int, Any], None, list[Outcome]]:
-    """Trains a pack of runs from `step` to the end of the cell. Yields (step, state) after every chunk of steps, and
+    """Trains a pack of runs from `step` to the end of the setting. Yields (step, state) after every chunk of steps, and
     returns the outcomes of the runs, in order.
 
     The caller may read a yielded state, and must not keep it beyond the next chunk. A caller that stops iterating can
     save the state and continue from it later. On a mesh of several processes, all of them must iterate equally often.
 
     Args:
-      program: the cell's program.
+      program: the setting's program.
       runs: as many runs as the program takes.
       data: such as `lvp.training.TrainingData` or `lvp.training.StreamedTokens`.
       state: the pack's state at `step`, from a checkpoint; None starts at step 0.
@@ -39,10 +39,10 @@ def chunks(
     have diverged. The same pack on the same device gives the same bits.
 
     Raises:
-      InputError: a run that the cell cannot train.
+      InputError: a run that the setting cannot train.
       ValueError: another number of runs than the program takes.
     """
-    steps, chunk = program.cell.steps, 1
+    steps, chunk = program.setting.steps, 1
     state = jax.device_put(program.blank_state() if state is None else state, program.placement)
     arrays, known = program.arrays(runs), step
     shared = program.mesh is not None and program.mesh.is_multi_process
@@ -65,7 +65,7 @@ def chunks(
     # Only the replicated entries that an outcome reads: a process may hold a part of the parameters.
     state = {name: x for name, x in state.items() if name in READ}
     return [
-        outcome(program.cell.final_steps, unstack(state, i, program.runs), program.rates(run))
+        outcome(program.setting.final_steps, unstack(state, i, program.runs), program.rates(run))
         for i, run in enumerate(runs)
     ]
 

@@ -20,7 +20,7 @@ class Outcome:
     """
 
     status: str  # "finished" or "diverged"
-    steps: int  # of the cell
+    steps: int  # of the setting
     diverged_step: (
         int | None
     )  # first step, from 0, with a non-finite training loss; `steps` if only the validation loss is not finite

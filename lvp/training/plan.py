@@ -1,4 +1,4 @@
-"""The plan of a run: memory and time of a cell's training on a topology, compiled without the hardware.
+"""The plan of a run: memory and time of a setting's training on a topology, compiled without the hardware.
 
 The compiler reports the memory. The time is a lower bound: model FLOPs over the makers' peak.
 """
@@ -21,7 +21,7 @@ from lvp import mesh_axes
 from lvp.errors import InputError
 from lvp.parallel import sharding
 from lvp.parallel.hardware import ACCELERATORS, GIB, Accelerator
-from lvp.training import Cell, Program
+from lvp.training import Program, Setting
 from lvp.training.language import check_mesh, data_shapes
 
 # The facts about a GPU that XLA's compiler needs, in its text format (xla/backends/gpu/target_config/specs, 2026).
@@ -129,11 +129,11 @@ class TooLarge(InputError):
 
 @dataclass(frozen=True)
 class Plan:
-    """Memory and time of a cell on a topology. Bytes are per device, FLOPs per step on all devices."""
+    """Memory and time of a setting on a topology. Bytes are per device, FLOPs per step on all devices."""
 
     topology: str
     sizes: Mapping[str, int]  # of the mesh, by axis
-    cell: Cell
+    setting: Setting
     accelerator: Accelerator | None  # None for CPU devices
     memory: Mapping[str, int]  # bytes of parameters, optimizer, rest of the state and data, temporaries
 
@@ -153,7 +153,7 @@ class Plan:
     @property
     def flops(self) -> float:
         """Model FLOPs of a step."""
-        return self.cell.model.flops_per_token() * self.cell.tokens_per_step
+        return self.setting.model.flops_per_token() * self.setting.tokens_per_step
 
     @property
     def seconds(self) -> float | None:
@@ -161,19 +161,19 @@ class Plan:
         return self.accelerator and self.flops / (self.devices * self.accelerator.flops)
 
 
-def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
-    """Compiles the training of `cell` for a topology (`devices_of`) and a mesh on it
+def plan(setting: Setting, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
+    """Compiles the training of `setting` for a topology (`devices_of`) and a mesh on it
     (`lvp.parallel.sharding.mesh_sizes`), and returns the plan.
 
-    Raises InputError if topology or mesh is unknown, or if the mesh does not fit the cell. Raises TooLarge, with the
+    Raises InputError if topology or mesh is unknown, or if the mesh does not fit the setting. Raises TooLarge, with the
     compiler's message, if the program needs more memory than a device has.
     """
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
-    check_mesh(cell, sizes)
-    program = Program(cell, mesh=sharding.make_mesh(sizes, devices))
-    compiled = compiled_or_too_large(lambda: program.compile(data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
-    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled))
+    check_mesh(setting, sizes)
+    program = Program(setting, mesh=sharding.make_mesh(sizes, devices))
+    compiled = compiled_or_too_large(lambda: program.compile(data_shapes(setting)), f"{topology}, {_mesh_words(sizes)}")
+    return Plan(topology, sizes, setting, accelerator, _memory(program, compiled))
 
 
 def compiled_or_too_large(compile_: Callable[[], Any], what: str) -> Any:
@@ -211,19 +211,19 @@ def memory_of(compiled: Any) -> dict[str, int]:
     return {"arguments": arguments, "temporaries": analysis.temp_size_in_bytes}
 
 
-def remedies(cell: Cell, sizes: Mapping[str, int]) -> list[tuple[str, Cell]]:
-    """(command-line options, cell) of settings that need less memory, cheapest first.
+def remedies(setting: Setting, sizes: Mapping[str, int]) -> list[tuple[str, Setting]]:
+    """(command-line options, setting) of settings that need less memory, cheapest first.
 
     Blocks are rematerialised first. Then micro-batches are halved as long as the devices divide their rows evenly.
     """
     tokens = math.prod(sizes[name] for name in mesh_axes.TOKENS)
     steps = []
-    if cell.model.remat != "block":
-        cell = dataclasses.replace(cell, model=dataclasses.replace(cell.model, remat="block"))
-        steps.append(("--remat block", cell))
-    while cell.micro_batch_size % (2 * tokens) == 0:
-        cell = dataclasses.replace(cell, micro_batches=2 * cell.micro_batches)
-        steps.append((f"{steps[0][0] + ' ' if steps else ''}--micro-batches {cell.micro_batches}", cell))
+    if setting.model.remat != "block":
+        setting = dataclasses.replace(setting, model=dataclasses.replace(setting.model, remat="block"))
+        steps.append(("--remat block", setting))
+    while setting.micro_batch_size % (2 * tokens) == 0:
+        setting = dataclasses.replace(setting, micro_batches=2 * setting.micro_batches)
+        steps.append((f"{steps[0][0] + ' ' if steps else ''}--micro-batches {setting.micro_batches}", setting))
     return steps
 
 
@@ -241,15 +241,15 @@ def _of(value: float, units: Sequence[str], base: float) -> str:
 
 def table(planned: Plan) -> str:
     """A plan as text."""
-    cell, model = planned.cell, planned.cell.model
+    setting, model = planned.setting, planned.setting.model
     size = lambda x: f"{_of(x, ['B', 'KiB', 'MiB', 'GiB'], 1024):>12}"  # noqa: E731
     limit = f" of {planned.accelerator.memory / GIB:.1f} GiB" if planned.accelerator else ""
     flops = _of(planned.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
     lines = [
         f"{planned.topology}: {planned.devices} devices, mesh {_mesh_words(planned.sizes)}",
         f"model: {_of(model.num_params, ['', 'k', 'M', 'B'], 1e3)} parameters, {model.dtype} arithmetic, remat "
-        f"{model.remat}; a step: {cell.batch} rows of {model.context} tokens in {cell.micro_batches} micro-batches, "
-        f"{cell.optimizer.kind}",
+        f"{model.remat}; a step: {setting.batch} rows of {model.context} tokens in {setting.micro_batches} "
+        f"micro-batches, {setting.optimizer.kind}",
         "",
         "memory of a device, by the compiler",
         *(f"  {name:<32}{size(x)}" for name, x in planned.memory.items()),
@@ -259,7 +259,7 @@ def table(planned: Plan) -> str:
         f"  {'model FLOPs':<32}{flops:>12}",
     ]
     if planned.seconds:
-        rate = _of(cell.tokens_per_step / planned.seconds * 86400, ["", "k", "M", "G"], 1e3)
+        rate = _of(setting.tokens_per_step / planned.seconds * 86400, ["", "k", "M", "G"], 1e3)
         lines += [
             f"  {'time at peak FLOP/s':<32}{planned.seconds:>10.3f} s, a lower bound",
             f"  {'tokens a day at peak FLOP/s':<32}{rate:>12}, an upper bound",

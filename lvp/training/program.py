@@ -1,7 +1,7 @@
-"""A cell's training as one compiled program, which `lvp.training.loop` runs.
+"""A setting's training as one compiled program, which `lvp.training.loop` runs.
 
 The program initialises a run at step 0, trains it to a given step and evaluates it at the last step. One compilation
-serves all runs, chunks and resumptions of a cell.
+serves all runs, chunks and resumptions of a setting.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,23 +20,23 @@ from lvp.parallel import sharding
 
 
 class PackedProgram:
-    """The compiled program of a cell for packs of `runs` runs, or for one run on a mesh of `lvp.parallel.sharding`.
+    """The compiled program of a setting for packs of `runs` runs, or for one run on a mesh of `lvp.parallel.sharding`.
 
     One run is not batched. On a mesh the state is split by the roles of the parameters.
 
     A state is a dict of pytrees. It holds `losses` [steps], `gradient_norms` [steps] (before clipping), `diverged`
-    (first step with a non-finite loss, else −1) and, for a cell with measured steps, `measures` (NaN until measured).
-    In a pack every leaf has a leading axis [runs]. The step is not in the state: all runs of a pack share it, and the
-    caller holds it.
+    (first step with a non-finite loss, else −1) and, with measured steps, `measures` (NaN until measured). In a pack
+    every leaf has a leading axis [runs]. The step is not in the state: all runs of a pack share it, and the caller
+    holds it.
 
-    Subclasses define the traced functions of one run: `_init`, `_step`, `_measured_step` and `_evaluated`. The cell
+    Subclasses define the traced functions of one run: `_init`, `_step`, `_measured_step` and `_evaluated`. The setting
     gives `steps`, `measured_steps`, `final_steps` and `example_run()`, for which the program is compiled.
     """
 
-    def __init__(self, cell, runs: int = 1, mesh: Mesh | None = None):
+    def __init__(self, setting, runs: int = 1, mesh: Mesh | None = None):
         if mesh is not None and runs != 1:
             raise ValueError(f"runs must be 1 on a mesh, got {runs}")
-        self.cell, self.runs, self.mesh = cell, runs, mesh
+        self.setting, self.runs, self.mesh = setting, runs, mesh
         self._shapes_of_measures: Any = None
 
     # --- one run ---------------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ class PackedProgram:
             "params": params,
             "opt": opt,
             "key": jax.random.key_data(key),
-            "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
-            "gradient_norms": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
+            "losses": jnp.full((self.setting.steps,), jnp.nan, jnp.float32),
+            "gradient_norms": jnp.full((self.setting.steps,), jnp.nan, jnp.float32),
             "diverged": jnp.int32(-1),
             "valid_loss": jnp.float32(jnp.nan),
         }
@@ -85,19 +85,19 @@ class PackedProgram:
         """NaN for all measured steps, in the shapes that `measure` returns."""
         if self._shapes_of_measures is None:  # kept: tracing a measured step is slow, and `_init` is traced twice
             self._shapes_of_measures = jax.eval_shape(measure, *arguments)
-        points = len(self.cell.measured_steps)
+        points = len(self.setting.measured_steps)
         return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), self._shapes_of_measures)
 
     def _with_measures(self, step, state, measured):
         """The state with the measures of a step written to their index."""
-        index = jnp.searchsorted(jnp.array(self.cell.measured_steps), step)
+        index = jnp.searchsorted(jnp.array(self.setting.measured_steps), step)
         return state | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], measured)}
 
     def _train(self, step, stop, state, run, data):
         """The state at `stop`. Unmeasured steps run in a separate loop, without the cost of measures."""
-        if not self.cell.measured_steps:
+        if not self.setting.measured_steps:
             return jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, run, data), state)
-        points = jnp.array([*self.cell.measured_steps, self.cell.steps], jnp.int32)
+        points = jnp.array([*self.setting.measured_steps, self.setting.steps], jnp.int32)
 
         def up_to_next(carry):
             step, state = carry
@@ -117,7 +117,7 @@ class PackedProgram:
         state = self._train(step, stop, state, run, data)
         shapes = jax.eval_shape(self._evaluated, state, run, data)
         blank = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-        last = stop == self.cell.steps
+        last = stop == self.setting.steps
         return state | jax.lax.cond(last, lambda s: self._evaluated(s, run, data), lambda s: blank, state)
 
     # --- a pack of runs --------------------------------------------------------------------------------------
@@ -127,12 +127,12 @@ class PackedProgram:
         if len(runs) != self.runs:
             raise ValueError(f"the program takes {self.runs} runs, got {len(runs)}")
         for run in runs:
-            self.cell.check(run)
+            self.setting.check(run)
         return self.stack([run.arrays() for run in runs])
 
     def rates(self, run: Any) -> np.ndarray:
         """The learning rate of the hidden matrices at every step of a run, float32 [steps]."""
-        rate, steps = self._rate(run.arrays()), np.arange(self.cell.steps)
+        rate, steps = self._rate(run.arrays()), np.arange(self.setting.steps)
         return np.broadcast_to(np.asarray(rate(steps) if callable(rate) else rate, np.float32), steps.shape)
 
     def run_shapes(self) -> Any:
@@ -142,7 +142,7 @@ class PackedProgram:
     @cached_property
     def _run_shapes(self):
         # Cached: tracing takes as long as a hundred steps of a small model, and every run needs it twice.
-        shapes = jax.eval_shape(self._init, self.cell.example_run().arrays())
+        shapes = jax.eval_shape(self._init, self.setting.example_run().arrays())
         if self.mesh is None:
             return shapes
         placement = sharding.shardings(self.mesh, sharding.state_specs(shapes, shapes["params"]))
@@ -194,7 +194,7 @@ class PackedProgram:
         """
         if device is not None and self.mesh is not None:
             raise ValueError("device must be None with a mesh, which has the devices")
-        runs, state = self.arrays([self.cell.example_run()] * self.runs), self.run_shapes()
+        runs, state = self.arrays([self.setting.example_run()] * self.runs), self.run_shapes()
         if self.runs > 1:
             state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.runs, *x.shape), x.dtype), state)
         placed = lambda x, where: jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=where)  # noqa: E731

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from lvp.errors import InputError
 from lvp.files import ABSENT, listed, write_whole
 from lvp.files.schema import Shape, fits
-from lvp.training.cell import Cell
+from lvp.training.setting import Setting
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -149,7 +149,7 @@ def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
 def table(records: Iterable[Mapping]) -> "DataFrame":
     """A pandas DataFrame with one row per run.
 
-    Columns: hash; every configured value by its dotted name (`cell.model.width`, `run.learning_rates.embedding`, …);
+    Columns: hash; every configured value by its dotted name (`setting.model.width`, `run.learning_rates.embedding`, …);
     the outcome, with lists over measured steps for measures and over `curve_steps` for the training loss; provenance.
     """
     import pandas as pd
@@ -171,18 +171,18 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
 def in_current_form(record: Mapping) -> Mapping:
     """A record with its configuration, and its hash, in the current form.
 
-    Old records give `weight_decay` by role, equal for all matrices. They lack the fields of a language cell that are
+    Old records give `weight_decay` by role, equal for all matrices. They lack the fields of a language setting that are
     newer than the record. The default of a newer field must reproduce older runs.
     """
-    cell = record["config"].get("cell", {})
-    if "context" not in cell.get("model", {}):  # not a language cell
+    setting = record["config"].get("cell", {})
+    if "context" not in setting.get("model", {}):  # not a language setting
         return record
-    current = _with_defaults(Cell, cell)
+    current = _with_defaults(Setting, setting)
     optimizer = current["optimizer"]
     by_role = optimizer.get("options", {}).get("weight_decay")
     if isinstance(by_role, Mapping) and len(values := set(by_role.values())) == 1 and "vector" not in by_role:
         optimizer["options"] = {**optimizer["options"], "weight_decay": values.pop()}
-    if current == cell:
+    if current == setting:
         return record
     config = {**record["config"], "cell": current}
     return {**record, "config": config, "hash": config_hash(config)}

@@ -1,6 +1,6 @@
-"""Tasks: how a cell's data are prepared and loaded, which program trains it and what its runs' records report.
+"""Tasks: how a setting's data are prepared and loaded, which program trains it and what its runs' records report.
 
-`train` prepares a cell's data and trains a run. Sweeps use the same tasks.
+`train` prepares a setting's data and trains a run. Sweeps use the same tasks.
 """
 
 import math
@@ -19,24 +19,24 @@ from lvp.files.buckets import files as bucket_files
 from lvp.files.buckets import is_address
 from lvp.training import loop
 from lvp.training.batches import Feed
-from lvp.training.cell import AnyCell, Cell, DataConfig, Run
 from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, data_shapes, run_feeds
 from lvp.training.outcome import Outcome
 from lvp.training.program import PackedProgram
 from lvp.training.scoring import word_perplexity
+from lvp.training.setting import AnySetting, DataConfig, Run, Setting
 
 
 class Task(ABC):
-    """How one cell is trained. `dataset_class` is the class of its dataset on disk."""
+    """How one setting is trained. `dataset_class` is the class of its dataset on disk."""
 
     dataset_class: ClassVar[Any]
 
-    def __init__(self, cell: Any):
-        self.cell = cell
+    def __init__(self, setting: Any):
+        self.setting = setting
 
     @property
     def trained(self) -> bool:
-        """True if a compiled program trains the cell's runs."""
+        """True if a compiled program trains the setting's runs."""
         return True
 
     @property
@@ -46,7 +46,7 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, cache: Path) -> Any:
-        """The cell's dataset on disk, made under `cache` if missing. Raises InputError if it does not fit the cell."""
+        """The setting's dataset on disk, made under `cache` if missing. Raises InputError if it does not fit."""
 
     def check_data(self, cache: Path) -> None:
         """Raises the InputError of data in files or in a bucket that are missing or empty, without a download."""
@@ -73,13 +73,13 @@ class Task(ABC):
         """The shapes of the program's data, to compile without a dataset. The evaluation has one group of rows."""
 
     def check_runs(self, runs: Iterable[Any]) -> None:
-        """Raises InputError for a run that the cell cannot train."""
+        """Raises InputError for a run that the setting cannot train."""
         for run in runs:
-            self.cell.check(run)
+            self.setting.check(run)
 
     @abstractmethod
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
-        """Raises InputError if a mesh of these sizes cannot train the cell."""
+        """Raises InputError if a mesh of these sizes cannot train the setting."""
 
     def outcome(self, dataset: Any, outcome: Outcome) -> dict[str, Any]:
         """The outcome as a record has it, with the columns that follow from it and the dataset."""
@@ -90,38 +90,38 @@ class LanguageTask(Task):
     """A decoder trained on the tokens of a text."""
 
     dataset_class = data.Dataset
-    cell: Cell
+    setting: Setting
 
     @property
     def shares_data(self) -> bool:
-        return not self.cell.data.read_by_host()
+        return not self.setting.data.read_by_host()
 
     def prepare(self, cache: Path) -> data.Dataset:
-        dataset = prepare_tokens(self.cell.data, self.cell.vocab, cache)
-        check_lengths(self.cell, dataset.num_tokens, dataset.num_valid_tokens)
+        dataset = prepare_tokens(self.setting.data, self.setting.vocab, cache)
+        check_lengths(self.setting, dataset.num_tokens, dataset.num_valid_tokens)
         return dataset
 
     def check_data(self, cache: Path) -> None:
-        check_corpus(self.cell.data.corpus, cache, self.prepare)
+        check_corpus(self.setting.data.corpus, cache, self.prepare)
 
     def fingerprints(self, dataset: data.Dataset) -> dict[str, str | None]:
         return token_fingerprints(dataset)
 
     def steps(self, dataset: data.Dataset, epochs: float) -> float:
-        return epochs * dataset.num_tokens / self.cell.tokens_per_step
+        return epochs * dataset.num_tokens / self.setting.tokens_per_step
 
     def load(self, dataset: data.Dataset, mesh: Mesh | None = None) -> Callable[[Run], Feed]:
         scored = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
-        return run_feeds(self.cell, dataset.tokens("train", mapped=True), dataset.tokens("valid"), scored, mesh)
+        return run_feeds(self.setting, dataset.tokens("train", mapped=True), dataset.tokens("valid"), scored, mesh)
 
     def program(self, runs: int = 1, mesh: Mesh | None = None) -> Program:
-        return Program(self.cell, runs, mesh)
+        return Program(self.setting, runs, mesh)
 
     def data_shapes(self) -> TrainingData:
-        return data_shapes(self.cell)
+        return data_shapes(self.setting)
 
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
-        check_mesh(self.cell, sizes)
+        check_mesh(self.setting, sizes)
 
     def outcome(self, dataset: data.Dataset, outcome: Outcome) -> dict[str, Any]:
         """The outcome with `train_bits_per_byte`, `valid_bits_per_byte` and, for a scored text, `perplexity_by_…`.
@@ -131,16 +131,16 @@ class LanguageTask(Task):
         return asdict(outcome) | bits_per_byte(dataset, outcome) | perplexities(dataset, outcome)
 
 
-def task_for(cell: Any) -> Task:
-    """The task of a cell: `LanguageTask` of a `Cell`, and what the method `task` returns of a cell of another type."""
-    return LanguageTask(cell) if isinstance(cell, Cell) else cell.task()
+def task_for(setting: Any) -> Task:
+    """The task of a setting: `LanguageTask` of a `Setting`, and the result of the method `task` of another type."""
+    return LanguageTask(setting) if isinstance(setting, Setting) else setting.task()
 
 
-def train(cell: AnyCell, run: Any, *, cache: Path | None = None) -> dict[str, Any]:
-    """Trains one run of a cell on this process's default device and returns its outcome.
+def train(setting: AnySetting, run: Any, *, cache: Path | None = None) -> dict[str, Any]:
+    """Trains one run of a setting on this process's default device and returns its outcome.
 
     Args:
-      cell: its `data.corpus` names the corpus (`lvp.data.load`).
+      setting: its `data.corpus` names the corpus (`lvp.data.load`).
       run: the run's rates, init scales and seed.
       cache: directory of prepared data; None is the folder `data` of `lvp.files.cache_dir()`, which sweeps use too.
 
@@ -149,9 +149,9 @@ def train(cell: AnyCell, run: Any, *, cache: Path | None = None) -> dict[str, An
       record of the same run in a sweep has them.
 
     Raises:
-      InputError: a corpus that is unusable or does not fit the cell, or a run that the cell cannot train.
+      InputError: a corpus that is unusable or does not fit the setting, or a run that the setting cannot train.
     """
-    task = task_for(cell)
+    task = task_for(setting)
     task.check_runs([run])
     dataset = task.prepare(cache_dir() / "data" if cache is None else cache)
     (outcome,) = loop.run(task.program(), [run], task.load(dataset)(run))

@@ -46,7 +46,7 @@ def finish(
     """
     first, *others = (max(len(r[i]) for r in [head, *rows]) for i in range(len(head)))
     for row in [head, *rows]:
-        print(row[0].ljust(first), *(cell.rjust(w) for cell, w in zip(row[1:], others, strict=True)), sep="  ")
+        print(row[0].ljust(first), *(setting.rjust(w) for setting, w in zip(row[1:], others, strict=True)), sep="  ")
     software = records.software()
     content = {
         "head": list(head),

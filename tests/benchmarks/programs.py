@@ -9,7 +9,7 @@ import numpy as np
 from tests.benchmarks import Call
 
 RATES = (4e-3, 1e-3)  # learning rates of the embedding and of the other parameters
-STEPS = 10**6  # of a cell that is only timed: more than a benchmark runs
+STEPS = 10**6  # of a setting that is only timed: more than a benchmark runs
 TOKENS = 200_000  # of the random text
 
 Timed = tuple[Call, dict[str, Any]]
@@ -20,36 +20,36 @@ def random_tokens(vocab: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, vocab, TOKENS).astype(np.int32)
 
 
-def data_of(cell):
+def data_of(setting):
     """Data of random tokens, on the device."""
     import jax
 
     from lvp.training import TrainingData
 
-    tokens = random_tokens(cell.vocab)
-    return jax.device_put(TrainingData.from_tokens(cell, tokens, tokens[: 2 * cell.model.context]))
+    tokens = random_tokens(setting.vocab)
+    return jax.device_put(TrainingData.from_tokens(setting, tokens, tokens[: 2 * setting.model.context]))
 
 
-def runs(cell, count: int) -> list:
+def runs(setting, count: int) -> list:
     """Runs with the rates and stds of LVP and different seeds."""
     from lvp.parametrization import table
     from lvp.training import Run
 
-    lvp = table("lvp", width=cell.model.width, vocab=cell.vocab)
+    lvp = table("lvp", width=setting.model.width, vocab=setting.vocab)
     return [Run.under(lvp, 0.2, seed) for seed in range(count)]
 
 
-def training(cell, count: int = 1) -> Timed:
+def training(setting, count: int = 1) -> Timed:
     """Steps of a pack. Facts: model FLOPs of a step of all runs, bytes by the compiler, seconds of compilation."""
     import jax
 
     from lvp.training import Program
     from lvp.training.plan import memory_of
 
-    data, program, began = data_of(cell), Program(cell, count), time.perf_counter()
+    data, program, began = data_of(setting), Program(setting, count), time.perf_counter()
     needed = sum(memory_of(program.compile(data)).values())
     facts = {
-        "flops": count * cell.tokens_per_step * cell.model.flops_per_token(),
+        "flops": count * setting.tokens_per_step * setting.model.flops_per_token(),
         "bytes": needed,
         "compile_seconds": time.perf_counter() - began,
         "device_kind": jax.devices()[0].device_kind,
@@ -58,7 +58,7 @@ def training(cell, count: int = 1) -> Timed:
 
     def run(n: int) -> None:
         if not at:
-            at.update(step=0, state=program.blank_state(), runs=program.arrays(runs(cell, count)))
+            at.update(step=0, state=program.blank_state(), runs=program.arrays(runs(setting, count)))
         stop = at["step"] + n
         state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], at["lanes"], data)
         at.update(step=stop, state=jax.block_until_ready(state))
@@ -66,17 +66,17 @@ def training(cell, count: int = 1) -> Timed:
     return run, facts
 
 
-def plain_loop(cell) -> Timed:
+def plain_loop(setting) -> Timed:
     """Steps of a plain JAX loop."""
     from tests.benchmarks.plain import PlainTrainer
 
     began = time.perf_counter()
-    step = PlainTrainer(cell.model, random_tokens(cell.vocab), cell.batch, *RATES).step
+    step = PlainTrainer(setting.model, random_tokens(setting.vocab), setting.batch, *RATES).step
     step(1)
     return step, {"compile_seconds": time.perf_counter() - began}
 
 
-def pytorch(cell, threads: int | None = None) -> Timed:
+def pytorch(setting, threads: int | None = None) -> Timed:
     """Steps of the PyTorch loop, compiled on a GPU.
 
     Args:
@@ -89,8 +89,8 @@ def pytorch(cell, threads: int | None = None) -> Timed:
     if threads is not None:
         tune(threads)
     began, device = time.perf_counter(), "cuda" if torch.cuda.is_available() else "cpu"
-    kind = torch.bfloat16 if cell.model.dtype == "bfloat16" else torch.float32
-    trained = TorchTrainer(cell.model, random_tokens(cell.vocab), cell.batch, RATES, device=device, dtype=kind)
+    kind = torch.bfloat16 if setting.model.dtype == "bfloat16" else torch.float32
+    trained = TorchTrainer(setting.model, random_tokens(setting.vocab), setting.batch, RATES, device=device, dtype=kind)
     if device == "cuda":
         trained.loss_of = torch.compile(trained.loss_of)
     trained.step(2)

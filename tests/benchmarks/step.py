@@ -19,46 +19,46 @@ MICRO_BATCHES = 4
 LOSS = (4096, 256, 32768)  # tokens, width, vocabulary
 
 
-def _cell(measured_steps=(), micro_batches=1):
+def _setting(measured_steps=(), micro_batches=1):
     from lvp.models.configs import DecoderConfig
-    from lvp.training import Cell, DataConfig
+    from lvp.training import DataConfig, Setting
 
     more = {"measured_steps": measured_steps, "micro_batches": micro_batches}
-    return Cell(DecoderConfig(**SHAPE), DataConfig("none"), BATCH, programs.STEPS, **more)
+    return Setting(DecoderConfig(**SHAPE), DataConfig("none"), BATCH, programs.STEPS, **more)
 
 
 def ours():
-    return programs.training(_cell())
+    return programs.training(_setting())
 
 
 def measured():
     """All steps record measures."""
-    return programs.training(_cell(tuple(range(1000))))
+    return programs.training(_setting(tuple(range(1000))))
 
 
 def unmeasured():
-    """Steps without measures, in a cell that has measures at another step."""
-    return programs.training(_cell((programs.STEPS - 1,)))
+    """Steps without measures, in a setting that has measures at another step."""
+    return programs.training(_setting((programs.STEPS - 1,)))
 
 
 def accumulated():
     """The same tokens in `MICRO_BATCHES` micro-batches."""
-    return programs.training(_cell(micro_batches=MICRO_BATCHES))
+    return programs.training(_setting(micro_batches=MICRO_BATCHES))
 
 
 def accumulated_measured():
     """`accumulated`, and all steps record measures, including the signal-to-noise ratio."""
-    return programs.training(_cell(tuple(range(1000)), MICRO_BATCHES))
+    return programs.training(_setting(tuple(range(1000)), MICRO_BATCHES))
 
 
 def plain():
-    return programs.plain_loop(_cell())
+    return programs.plain_loop(_setting())
 
 
 def pytorch():
     # The same number of threads as XLA.
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return programs.pytorch(_cell(), threads)
+    return programs.pytorch(_setting(), threads)
 
 
 def gemm():
@@ -140,7 +140,7 @@ def main(rounds: int) -> None:
         ("training step: plain loop's time / ours", f"{faster:.2f}×", "1.7×", "2.2×"),
         ("model FLOPs of that step / GEMM rate", f"{used:.0%}", "55%", "70%"),
         ("a measured step / a plain one", f"{measured_ratio:.2f}×", "≤ 2×", ""),
-        ("an unmeasured step of a measured cell / a plain one", f"{unmeasured_ratio:.2f}×", "", ""),
+        ("an unmeasured step of a measured setting / a plain one", f"{unmeasured_ratio:.2f}×", "", ""),
         (f"a step in {MICRO_BATCHES} micro-batches / one of equal tokens", f"{accumulated_ratio:.2f}×", "≤ 1.05×", ""),
         ("a measured step in micro-batches / a plain one", f"{accumulated_measured_ratio:.2f}×", "≤ 2×", ""),
         ("loss: dense / chunked temporary bytes", f"{memory:.1f}×", "12×", "16×"),

@@ -23,19 +23,19 @@ from pathlib import Path
 from tests.benchmarks import finish
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = 3  # runs of each cell that plain Tune trains
+SAMPLE = 3  # runs of each setting that plain Tune trains
 
 
 def sample(steps: int) -> list[tuple]:
-    """(cell, learning rates, path of tokens) of the runs that plain Tune trains, from the last cell to the first."""
+    """(setting, learning rates, path of tokens) of the runs that plain Tune trains, the last setting first."""
     from experiments import configured, width_vocab
     from lvp.files import cache_dir
     from lvp.training import task_for
 
     trials = []
-    for _, cell, runs, _ in width_vocab.config.cells(configured("width_vocab", "laptop", {"steps": steps})):
-        tokens = str(task_for(cell).prepare(cache_dir() / "data").tokens_train)
-        trials += [(cell, run.learning_rates, tokens) for run in runs[:: len(runs) // SAMPLE][:SAMPLE]]
+    for _, setting, runs, _ in width_vocab.config.settings(configured("width_vocab", "laptop", {"steps": steps})):
+        tokens = str(task_for(setting).prepare(cache_dir() / "data").tokens_train)
+        trials += [(setting, run.learning_rates, tokens) for run in runs[:: len(runs) // SAMPLE][:SAMPLE]]
     return trials[::-1]
 
 
@@ -50,9 +50,9 @@ def plain_tune(steps: int, reuse: bool) -> dict:
     def train(trial):
         from tests.benchmarks.plain import PlainTrainer
 
-        cell, rates, tokens = trial
-        trainer = PlainTrainer(cell.model, np.load(tokens), cell.batch, rates["embedding"], rates["hidden"])
-        return trainer.step(cell.steps)
+        setting, rates, tokens = trial
+        trainer = PlainTrainer(setting.model, np.load(tokens), setting.batch, rates["embedding"], rates["hidden"])
+        return trainer.step(setting.steps)
 
     class Plain(tune.Trainable):
         def setup(self, config):

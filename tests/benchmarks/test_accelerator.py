@@ -10,7 +10,7 @@ import tarfile
 import pytest
 
 from tests.benchmarks.accelerator import right
-from tests.benchmarks.accelerator.rows import Rows, cells, table
+from tests.benchmarks.accelerator.rows import Rows, settings, table
 from tests.benchmarks.accelerator.sizes import SMALL
 from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import ROOT
@@ -71,7 +71,7 @@ def test_rows_say_whether_their_bounds_hold(tmp_path):
         raise ValueError("two\nlines")
     rows.skip("left out", "no time")
     assert json.loads((tmp_path / "rows.json").read_text()) == rows.rows
-    assert [cells(row)[3] for row in rows.rows] == ["holds", *["does not hold"] * 3, "", "failed", "skipped"]
-    assert cells(rows.rows[2])[1:3] == ("3×", "≥ 4×") and cells(rows.rows[5])[1] == "ValueError: two"
+    assert [settings(row)[3] for row in rows.rows] == ["holds", *["does not hold"] * 3, "", "failed", "skipped"]
+    assert settings(rows.rows[2])[1:3] == ("3×", "≥ 4×") and settings(rows.rows[5])[1] == "ValueError: two"
     assert rows.rows[2]["raw"] == {"times": [1.0, None]}
     assert len(table(rows.rows).splitlines()) == 2 + len(rows.rows)

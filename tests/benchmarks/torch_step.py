@@ -162,15 +162,17 @@ def our_losses(rates: tuple[float, float], steps: int):
     from lvp import roles, training
     from lvp.data.tokens import batches
 
-    cell = training.Cell(CHECKED, training.DataConfig("none"), batch=4, steps=100)
+    setting = training.Setting(CHECKED, training.DataConfig("none"), batch=4, steps=100)
     tokens = np.random.default_rng(0).integers(0, CHECKED.vocab, 2000).astype(np.int32)
-    data = jax.tree.map(jax.device_put, training.TrainingData.from_tokens(cell, tokens, tokens[:200]))
+    data = jax.tree.map(jax.device_put, training.TrainingData.from_tokens(setting, tokens, tokens[:200]))
     learning_rates = dict.fromkeys(roles.ROLES, rates[1]) | {"embedding": rates[0]}
-    program = training.Program(cell)
+    program = training.Program(setting)
     run = program.arrays([training.Run(learning_rates, dict.fromkeys(roles.ROLES, CHECKED.width**-0.5), 0)])
     state = program.advance(np.int32(0), np.int32(0), program.blank_state(), run, data)
     params, key = jax.tree.map(np.array, state["params"]), jax.random.wrap_key_data(state["key"])
-    windows = [batches.random_windows(data.train.tokens, key, i, cell.batch, CHECKED.context) for i in range(steps + 1)]
+    windows = [
+        batches.random_windows(data.train.tokens, key, i, setting.batch, CHECKED.context) for i in range(steps + 1)
+    ]
     state = program.advance(np.int32(0), np.int32(steps + 1), state, run, data)
     return params, np.asarray(windows, np.int64), np.asarray(state["losses"][: steps + 1])
 

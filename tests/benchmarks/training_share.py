@@ -3,7 +3,7 @@
     python -m tests.benchmarks.training_share [ROUNDS]
 
 The product is that of the forecast, on all cores. Training has one process with one thread on each core, as a sweep
-has. It trains cells of `width_vocab` (tier laptop, rows × √d).
+has. It trains settings of `width_vocab` (tier laptop, rows × √d).
 """
 
 import os
@@ -28,9 +28,12 @@ def training(width: str) -> None:
     from lvp.training import Program, TrainingData
 
     config = experiments.configured("width_vocab", "laptop", {"widths": width, "steps": str(STEPS_OF_RUN)})
-    planned = experiments.load("width_vocab").cells(config)[0]
-    program, tokens = Program(planned.cell), np.random.default_rng(0).integers(0, planned.cell.vocab, 60_000, np.int32)
-    data = TrainingData.from_tokens(planned.cell, tokens[:50_000], tokens[50_000:])
+    planned = experiments.load("width_vocab").settings(config)[0]
+    program, tokens = (
+        Program(planned.setting),
+        np.random.default_rng(0).integers(0, planned.setting.vocab, 60_000, np.int32),
+    )
+    data = TrainingData.from_tokens(planned.setting, tokens[:50_000], tokens[50_000:])
     run, feed = program.arrays([planned.runs[0]]), data.feed(0)[1]
     state, step = program.blank_state(), 0
 
@@ -41,8 +44,8 @@ def training(width: str) -> None:
             step += STEPS
         jax.block_until_ready(state)
 
-    flops = STEPS * planned.cell.flops_per_run / planned.cell.steps
-    serve({RUN: train}, {"flops": flops, "params": planned.cell.num_params})
+    flops = STEPS * planned.setting.flops_per_run / planned.setting.steps
+    serve({RUN: train}, {"flops": flops, "params": planned.setting.num_params})
 
 
 def main(rounds: int) -> None:

@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.waiting [ROUNDS]
 
-The model is the laptop cell of `pretrain_1b` (width 128, 4 layers, context 256, batch 16) with order "rows". It trains
-as `lvp.training.run` does, on rows in random order from a memory-mapped file of 2^26 tokens. The file has just been
-written, so most of it is in the page cache. The waiting time runs from the request for the rows of the next steps until
-the rows are on the device. The control does not read ahead.
+The model is the laptop setting of `pretrain_1b` (width 128, 4 layers, context 256, batch 16), with order "rows". It
+trains as `lvp.training.run` does, on rows in random order from a memory-mapped file of 2^26 tokens. The file has just
+been written, so most of it is in the page cache. The waiting time runs from the request for the rows of the next steps
+until the rows are on the device. The control does not read ahead.
 """
 
 import statistics
@@ -22,15 +22,15 @@ STEPS, ROUNDS = 64, 15
 STEPS_OF_RUN = 10**6  # more than the benchmark runs
 
 
-def _cell():
+def _setting():
     from dataclasses import replace
 
     from experiments import configured, pretrain_1b
     from lvp.training import DataConfig
 
-    (planned,) = pretrain_1b.config.cells(configured("pretrain_1b", "laptop", {}))
+    (planned,) = pretrain_1b.config.settings(configured("pretrain_1b", "laptop", {}))
     data = DataConfig("none", order="rows")
-    return replace(planned.cell, data=data, steps=STEPS_OF_RUN, measured_steps=()), planned.runs[0]
+    return replace(planned.setting, data=data, steps=STEPS_OF_RUN, measured_steps=()), planned.runs[0]
 
 
 def _tokens(vocab: int):
@@ -52,13 +52,13 @@ def _trainer(read_ahead: bool):
     from lvp.data.tokens import streams
     from lvp.training.language import STREAMED_STEPS
 
-    cell, run = _cell()
-    tokens = _tokens(cell.vocab)
+    setting, run = _setting()
+    tokens = _tokens(setting.vocab)
 
     if not read_ahead:
         streams.prefetched = lambda feed: feed
-    data_of_steps = training.StreamedTokens(cell, tokens, np.asarray(tokens[:VALID_TOKENS]), run.seed).feed
-    program = training.Program(cell)
+    data_of_steps = training.StreamedTokens(setting, tokens, np.asarray(tokens[:VALID_TOKENS]), run.seed).feed
+    program = training.Program(setting)
     program.compile(data_of_steps(0)[1])
     arrays, at = program.arrays([run]), {"step": 0, "state": program.blank_state()}
 

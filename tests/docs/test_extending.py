@@ -71,9 +71,9 @@ def test_the_runs_are_those_of_the_rules_and_optimizers(directory):
     run_records = records.read(here / "runs" / "mine" / "records")
     assert len(run_records) == 54 and {r["outcome"]["status"] for r in run_records} <= {"finished", "diverged"}
     for record in run_records:
-        cell, run = record["config"]["cell"], record["config"]["lane"]
-        width = cell["model"]["width"]
-        assert cell["optimizer"] == {"kind": "soft_sign", "options": {"softness": 1e-4}, "traced": []}
+        setting, run = record["config"]["cell"], record["config"]["lane"]
+        width = setting["model"]["width"]
+        assert setting["optimizer"] == {"kind": "soft_sign", "options": {"softness": 1e-4}, "traced": []}
         assert run["init_std"]["hidden"] == width**-0.5
         assert run["learning_rates"]["output"] == run["learning_rates"]["embedding"] * width**-0.5
     losses = [r["outcome"]["train_loss"] for r in run_records if r["outcome"]["status"] == "finished"]

@@ -33,7 +33,7 @@ def keep_programs(monkeypatch):
     lowered, lower, shapes, run_shapes = {}, PackedProgram.lower, {}, PackedProgram.run_shapes
 
     def key(program):
-        return repr(program.cell), program.runs
+        return repr(program.setting), program.runs
 
     def kept(program, data):
         if key(program) not in lowered:

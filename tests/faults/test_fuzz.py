@@ -47,10 +47,10 @@ def few_or_many(few, many):
 
 def planned(name, values):
     """Returns a sweep's forecast after all checks of a configuration that need no data."""
-    cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
-    for planned_cell in cells:
-        task_for(planned_cell.cell).check_runs(planned_cell.runs)
-    return forecast.table(cells), forecast.expected(cells, 2, accelerator=True)
+    settings = experiments.load(name).settings(experiments.configured(name, "smoke", values))
+    for planned_setting in settings:
+        task_for(planned_setting.setting).check_runs(planned_setting.runs)
+    return forecast.table(settings), forecast.expected(settings, 2, accelerator=True)
 
 
 def configurations():

@@ -182,7 +182,7 @@ def test_configured_text_stays_text_or_is_refused(text, tmp_path, monkeypatch):
     for key in ("steps", "rates", "norm", "head_dim"):
         with pytest.raises(InputError):
             config = experiments.configured("width_vocab", "smoke", {key: text})
-            experiments.load("width_vocab").cells(config)
+            experiments.load("width_vocab").settings(config)
     assert not list(tmp_path.iterdir())
 
 

@@ -45,14 +45,14 @@ def test_the_kept_parameters_have_the_validation_loss_of_the_record(kept, whole,
     monkeypatch.setenv("LVP_CACHE", str(cache))
     sweep = existing(Store(kept))
     loaded = experiments.load(sweep.experiment)
-    cells = loaded.cells(experiments.restored(loaded, sweep.tier, sweep.config))
-    (planned,) = plan(cells, prepared(cells))
-    task = task_for(planned.cell)
+    settings = loaded.settings(experiments.restored(loaded, sweep.tier, sweep.config))
+    (planned,) = plan(settings, prepared(settings))
+    task = task_for(planned.setting)
     program, feed = task.program(), task.load(planned.dataset)
     loss = jax.jit(program._validated)
     for run, outcome in outcomes(kept).items():
         model, params = models.load(kept / "weights" / run)
-        assert model.config == planned.cell.model
+        assert model.config == planned.setting.model
         _, data = feed(planned.runs[run]).feed(0)
         assert float(loss({"params": params}, data)) == pytest.approx(outcome["valid_loss"], rel=1e-6)
         assert float(loss({"params": model.init(jax.random.key(0))}, data)) != pytest.approx(outcome["valid_loss"])

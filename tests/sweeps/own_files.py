@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from experiments.common.experiment import Calculation, CellRuns, Experiment
+from experiments.common.experiment import Calculation, SettingRuns, Experiment
 from lvp.analysis.claims import Claim, judge
 
 open(TRACE, "a").write("executed ")
@@ -24,8 +24,8 @@ class Config:
     count: int = 3
 
 
-def cells(config):
-    return [CellRuns("squares", Calculation({"power": 2}, 1.0), [{"x": i} for i in range(config.count)])]
+def settings(config):
+    return [SettingRuns("squares", Calculation({"power": 2}, 1.0), [{"x": i} for i in range(config.count)])]
 
 
 def calculate(arguments, run, dataset):
@@ -50,14 +50,14 @@ EXPERIMENT = Experiment(
     name="squares",
     question="what are the squares?",
     tiers={"smoke": Config(), "laptop": Config()},
-    cells=cells,
+    settings=settings,
     summary=summary,
     figure=figure,
     claims=claims,
     calculate=calculate,
 )
 """
-FOLLOW_UP = ("    cells=cells,", "    cells=cells,\n    follow_up=follow_up,")
+FOLLOW_UP = ("    settings=settings,", "    settings=settings,\n    follow_up=follow_up,")
 # One further run, whose value depends on the results.
 ONE_MORE = "\n\ndef follow_up(table, config):\n    return {'squares': [{'x': int(table['y'].max())}]}\n\n\nEXPERIMENT"
 # Squares the largest square below 100, again and again.
@@ -70,10 +70,10 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from experiments.common.experiment import Calculation, CellRuns, Experiment
+from experiments.common.experiment import Calculation, SettingRuns, Experiment
 from lvp.models.configs import DecoderConfig
 from lvp.roles import ROLES
-from lvp.training import Cell, DataConfig, Run
+from lvp.training import Setting, DataConfig, Run
 
 
 @dataclass(frozen=True)
@@ -84,19 +84,19 @@ class Config:
     epochs: float | None = None
 
 
-def cells(config):
+def settings(config):
     model = DecoderConfig(vocab=40, width=8, layers=1, context=12, head_dim=8)
-    trained = Cell(model, DataConfig(config.corpus, 4000, 800), batch=2, steps=config.steps)
+    trained = Setting(model, DataConfig(config.corpus, 4000, 800), batch=2, steps=config.steps)
     runs = [Run(dict.fromkeys(ROLES, rate), dict.fromkeys(ROLES, 0.3), 0) for rate in config.rates]
     sums = Calculation({"to": 3.0}, 1e15)
-    return [CellRuns("sums", sums, [{"add": 2}]), CellRuns("runs", trained, runs, config.epochs)]
+    return [SettingRuns("sums", sums, [{"add": 2}]), SettingRuns("runs", trained, runs, config.epochs)]
 
 
 EXPERIMENT = Experiment(
     name="trained",
     question="do both kinds run side by side?",
     tiers={"smoke": Config()},
-    cells=cells,
+    settings=settings,
     summary=lambda table, config: f"{table['sum'].count()} sums, {table['train_loss'].count()} losses",
     figure=lambda table, config, **origin: Figure(figsize=(1, 1)),
     claims=lambda table, config, context: [],

@@ -10,22 +10,22 @@ from hypothesis import given, settings
 
 import experiments
 import sweeps
-from experiments.common.experiment import Calculation, CellRuns
+from experiments.common.experiment import Calculation, SettingRuns
 from lvp.errors import InputError
 from sweeps import forecast
 from sweeps.committed import result
 from sweeps.driver import Options, packs_of
 from sweeps.executors import Machines
-from sweeps.sweep import PlannedSetting
+from sweeps.sweep import Planned
 from tests.sweeps.running import ROOT
 
 EXPERIMENT = experiments.load("width_vocab")
-TRAINED = EXPERIMENT.cells(experiments.configured(EXPERIMENT, "smoke"))[0].cell
+TRAINED = EXPERIMENT.settings(experiments.configured(EXPERIMENT, "smoke"))[0].setting
 CALCULATED = Calculation({}, 1e15)
 
 
-def planned(numbers, cell=TRAINED):
-    return [CellRuns(f"s{i}", cell, [None] * n) for i, n in enumerate(numbers)]
+def planned(numbers, setting=TRAINED):
+    return [SettingRuns(f"s{i}", setting, [None] * n) for i, n in enumerate(numbers)]
 
 
 numbers = st.lists(st.integers(0, 90), min_size=1, max_size=4)
@@ -59,7 +59,7 @@ def test_an_accelerator_trains_as_many_runs_as_fit(numbers, units):
 @settings(deadline=None)
 @given(numbers, units, st.integers(1, 8), st.integers(1, 4))
 def test_the_users_packing_is_taken(numbers, units, pack, threads):
-    swept = [*planned(numbers), CellRuns("sums", CALCULATED, [{}] * 5)]
+    swept = [*planned(numbers), SettingRuns("sums", CALCULATED, [{}] * 5)]
     made = forecast.packing(swept, Machines("cpu", units), pack=pack, threads=threads, mesh=None)
     assert made["threads"] == threads and made["workers"] == max(1, sum(n // threads for n in units))
     sizes = made["lanes_per_program"]
@@ -73,9 +73,7 @@ def test_the_users_packing_is_taken(numbers, units, pack, threads):
 def test_packs_keep_their_runs_and_hold_all_missing_runs(data, numbers, size, workers):
     """A pack does not depend on which runs are finished. Packs without a missing run are left out."""
     found = [
-        PlannedSetting(
-            f"s{i}", SimpleNamespace(flops_per_run=float(10 - i)), None, {f"{i}-{j:03d}": None for j in range(n)}
-        )
+        Planned(f"s{i}", SimpleNamespace(flops_per_run=float(10 - i)), None, {f"{i}-{j:03d}": None for j in range(n)})
         for i, n in enumerate(numbers)
     ]
     sizes, runs = {s.label: size for s in found}, [run for s in found for run in s.runs]
@@ -91,7 +89,7 @@ def test_packs_keep_their_runs_and_hold_all_missing_runs(data, numbers, size, wo
 def test_expensive_settings_come_first_and_workers_compile_different_programs():
     costs = {"a": 1e9, "b": 8e9, "c": 4e9, "d": 2e9}
     found = [
-        PlannedSetting(label, SimpleNamespace(flops_per_run=cost), None, {f"{label}{i}": None for i in range(4)})
+        Planned(label, SimpleNamespace(flops_per_run=cost), None, {f"{label}{i}": None for i in range(4)})
         for label, cost in costs.items()
     ]
     missing = {run for setting in found for run in setting.runs}
@@ -100,7 +98,7 @@ def test_expensive_settings_come_first_and_workers_compile_different_programs():
 
 
 def test_the_table_has_sums():
-    head, *rows, last = forecast.table([*planned([2, 3]), CellRuns("sums", CALCULATED, [{}] * 4)]).splitlines()
+    head, *rows, last = forecast.table([*planned([2, 3]), SettingRuns("sums", CALCULATED, [{}] * 4)]).splitlines()
     assert head.split() == ["setting", "runs", "params", "tokens", "FLOPs"] and len(rows) == 3
     assert [row.split()[1] for row in (*rows, last)] == ["2", "3", "4", "9"]
     flops = 5 * TRAINED.flops_per_run + 4e15
@@ -118,7 +116,7 @@ def test_the_expected_time_is_the_work_over_the_speed():
     assert forecast.expected(planned([0]), 2, accelerator=False).seconds == forecast.START
 
 
-def test_the_share_of_a_cell_lies_between_those_of_its_neighbours_in_size():
+def test_the_share_of_a_setting_lies_between_those_of_its_neighbours_in_size():
     def share(params):
         return forecast.training_share(SimpleNamespace(num_params=params))
 

@@ -54,11 +54,11 @@ def drawn(sweep):
 
 
 class Tables(HTMLParser):
-    """The tags of a page and the texts of its table cells, row by row."""
+    """The tags of a page and the texts of its table settings, row by row."""
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.rows, self.in_cell = [], [], False
+        self.tags, self.rows, self.in_setting = [], [], False
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -67,13 +67,13 @@ class Tables(HTMLParser):
             self.rows.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
-        self.in_cell = tag in ("td", "th")
+        self.in_setting = tag in ("td", "th")
 
     def handle_endtag(self, tag):
-        self.in_cell = False
+        self.in_setting = False
 
     def handle_data(self, data):
-        if self.in_cell:
+        if self.in_setting:
             self.rows[-1][-1] += data
 
 
@@ -135,7 +135,7 @@ def test_the_page_has_the_claims_and_the_numbers_of_the_records(sweep):
     report = Report(*sweep)
     text = page(*sweep)
     rows = Tables(text).rows
-    head, claims = claims_of.cells(report.claims)
+    head, claims = claims_of.settings(report.claims)
     assert rows[: len(claims) + 1] == [head, *claims]
     names, *runs = rows[len(claims) + 1 :]
     table = report.table.set_index("hash")
@@ -173,6 +173,6 @@ def test_texts_are_escaped(sweep):
     first = {**rows[0], "hash": HOSTILE, "outcome": {**rows[0]["outcome"], "status": HOSTILE, HOSTILE: 1.0}}
     text = page(experiment, config, HOSTILE, [first, *rows[1:]], planned)
     assert "<script" not in text.lower()
-    cells = sum(Tables(text).rows, [])
-    assert cells.count(HOSTILE) >= 4  # hash, status, the name of a number and the claim
+    settings = sum(Tables(text).rows, [])
+    assert settings.count(HOSTILE) >= 4  # hash, status, the name of a number and the claim
     assert text.count(html.escape(HOSTILE)) >= 3  # title and question

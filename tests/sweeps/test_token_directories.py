@@ -10,7 +10,7 @@ import pytest
 from lvp import data, roles
 from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.models.configs import DecoderConfig
-from lvp.training import Cell, DataConfig, Run, task_for
+from lvp.training import DataConfig, Run, Setting, task_for
 from tests.lvp.data.text.tfds_texts import prepare
 from tests.lvp.data.tokens.texts import some_text
 
@@ -36,8 +36,8 @@ def test_a_run_gets_the_same_batches_from_tokens_and_from_the_text(made, tmp_pat
     seen = []
     for corpus in (f"text:{text}", f"tokens:{out}"):
         model = DecoderConfig(vocab=300, width=16, layers=1, context=16, head_dim=8)
-        cell = Cell(model, DataConfig(corpus, slice_bytes, order=order), batch=4, steps=100, measured_steps=(4,))
-        task = task_for(cell)
+        setting = Setting(model, DataConfig(corpus, slice_bytes, order=order), batch=4, steps=100, measured_steps=(4,))
+        task = task_for(setting)
         dataset = task.prepare(tmp_path)
         if slice_bytes is not None:  # a text may be cut in the middle of a token; tokens are not
             dataset = dataclasses.replace(dataset, num_tokens=1000)

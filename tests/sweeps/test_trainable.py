@@ -22,11 +22,11 @@ def made(cache):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("LVP_CACHE", str(cache))
         loaded = experiments.load("width_vocab")
-        (planned,) = loaded.cells(experiments.configured(loaded, "smoke", VALUES))
+        (planned,) = loaded.settings(experiments.configured(loaded, "smoke", VALUES))
         run = with_hyperparameters(planned.runs[0], HYPERPARAMETERS)
         yield (
             sweeps.trainable("width_vocab", "smoke", **VALUES),
-            training.train(planned.cell, run, cache=cache / "data"),
+            training.train(planned.setting, run, cache=cache / "data"),
         )
 
 
@@ -65,7 +65,7 @@ def test_results_checkpoints_and_reuse(made, tmp_path):
 
 def test_hyperparameters_are_rates_of_roles_and_fields_of_a_run():
     loaded = experiments.load("width_vocab")
-    run = loaded.cells(experiments.configured(loaded, "smoke", VALUES))[0].runs[0]
+    run = loaded.settings(experiments.configured(loaded, "smoke", VALUES))[0].runs[0]
     other = with_hyperparameters(run, HYPERPARAMETERS)
     assert other.seed == 3 and other.learning_rates == {**run.learning_rates, "embedding": 0.05}
     assert with_hyperparameters(run, {}) == run

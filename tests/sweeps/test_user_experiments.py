@@ -61,7 +61,8 @@ def test_a_follow_up_without_a_limit_is_called_once(tmp_path):
 def test_a_follow_up_with_a_limit_is_called_until_it_adds_no_run(tmp_path, capsys):
     """Each round squares the largest square below 100: 0, 1 and 4, then 16, then 256."""
     limit = (
-        FOLLOW_UP[1] + "\n    limit=lambda config: [cells(config)[0]._replace(runs=[{'x': i} for i in range(MOST)])],"
+        FOLLOW_UP[1]
+        + "\n    limit=lambda config: [settings(config)[0]._replace(runs=[{'x': i} for i in range(MOST)])],"
     )
 
     def swept(most, out, **options):
@@ -149,7 +150,7 @@ def test_a_sweep_of_lvps_own_experiment_takes_no_file(finished, tmp_path):
         (FILE.replace('name="squares"', 'name="../evil"'), "'../evil'"),
         (FILE.replace('corpus: str = "none"', "size: int = 1"), "with a corpus"),
         (FILE.replace('corpus: str = "none"', 'corpus: str = "none"; x: float = float("inf")'), "converted to JSON"),
-        (FILE.replace('CellRuns("squares"', 'CellRuns("\\033[2J"'), "printable characters only"),
+        (FILE.replace('SettingRuns("squares"', 'SettingRuns("\\033[2J"'), "printable characters only"),
     ],
     ids=lambda text: None if len(text) > 40 else text,
 )
@@ -167,14 +168,16 @@ def test_a_missing_file_and_a_directory_give_one_line_errors(tmp_path):
 def test_two_optimizers_with_one_name_are_refused():
     from experiments import width_vocab
 
-    (first, second, *_), make = width_vocab.config.cells(width_vocab.TIERS["smoke"]), lambda learning_rate: None
+    (first, second, *_), make = width_vocab.config.settings(width_vocab.TIERS["smoke"]), lambda learning_rate: None
 
     def named(planned, factory):
-        return planned._replace(cell=dataclasses.replace(planned.cell, optimizer=OptimizerConfig("x", {}, (), factory)))
+        return planned._replace(
+            setting=dataclasses.replace(planned.setting, optimizer=OptimizerConfig("x", {}, (), factory))
+        )
 
-    user_experiments.check_cells([named(first, make), named(second, make)])
+    user_experiments.check_settings([named(first, make), named(second, make)])
     one_line(
-        lambda: user_experiments.check_cells([named(first, make), named(second, lambda learning_rate: None)]),
+        lambda: user_experiments.check_settings([named(first, make), named(second, lambda learning_rate: None)]),
         "another optimizer with the name x",
     )
 
@@ -189,12 +192,13 @@ def half_sgd(learning_rate):
     return optax.sgd(learning_rate=lambda step: 0.5 * learning_rate)
 
 
-def cells(config):
+def settings(config):
     own = OptimizerConfig("half_sgd", {}, factory=half_sgd)
-    return [c._replace(cell=dataclasses.replace(c.cell, optimizer=own)) for c in width_vocab.EXPERIMENT.cells(config)]
+    planned = width_vocab.EXPERIMENT.settings(config)
+    return [each._replace(setting=dataclasses.replace(each.setting, optimizer=own)) for each in planned]
 
 
-EXPERIMENT = dataclasses.replace(width_vocab.EXPERIMENT, name="own", cells=cells, follow_up=None, limit=None)
+EXPERIMENT = dataclasses.replace(width_vocab.EXPERIMENT, name="own", settings=settings, follow_up=None, limit=None)
 """
 
 

@@ -131,7 +131,7 @@ def load(spec: str, *, cache: Path) -> Corpus:
     return corpus
 
 
-_last_bucket_corpus: dict[str, Corpus] = {}  # by identity; kept because each cell of a sweep loads its corpus
+_last_bucket_corpus: dict[str, Corpus] = {}  # by identity; kept because each setting of a sweep loads its corpus
 
 
 def _held(spec: str, part: documents.Text) -> Iterator[bytes]:

@@ -59,8 +59,8 @@ def name_of(remat: str, attention: str, count: int) -> str:
 def in_attempt(rows: Rows, sizes: Sizes, choice: tuple[str, str, int]) -> Compiled | None:
     """The compiled program of a setting; None, with a row, if the compiler refuses it."""
     with rows.attempt(f"{name_of(*choice)}: compilation"):
-        cell, started = sizes.one_b(*choice), time.perf_counter()
-        program, data = Program(cell), data_of(cell)
+        setting, started = sizes.one_b(*choice), time.perf_counter()
+        program, data = Program(setting), data_of(setting)
         needed = memory_of(program.compile(data))
         return Compiled(program, data, needed, time.perf_counter() - started)
     return None
@@ -73,7 +73,7 @@ def limit_of(device: jax.Device) -> float:
 
 def measured(rows: Rows, name: str, compiled: Compiled, steps: int) -> None:
     """Adds the rows of a program, if it fits."""
-    device, program, cell = jax.devices()[0], compiled.program, compiled.program.cell
+    device, program, setting = jax.devices()[0], compiled.program, compiled.program.setting
     foretold = sum(compiled.bytes.values()) / GIB
     raw = {**compiled.bytes, "compile_seconds": compiled.seconds}
     rows.add(f"{name}: memory by the compiler", foretold, "GiB", raw=raw)
@@ -81,19 +81,19 @@ def measured(rows: Rows, name: str, compiled: Compiled, steps: int) -> None:
         rows.skip(name, f"needs {foretold:.1f} GiB, and the device gives {limit_of(device) / GIB:.1f} GiB")
         return
     zeros = jax.jit(lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), program.run_shapes()))
-    arrays, state, step = program.arrays(runs(cell, 1)), zeros(), 0
+    arrays, state, step = program.arrays(runs(setting, 1)), zeros(), 0
     times = []
     for stop in (1, 1 + steps):  # the first dispatch draws the parameters
         started = time.perf_counter()
         state = jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, compiled.data))
         times.append((time.perf_counter() - started) / (stop - step))
         step = stop
-    per_second = cell.tokens_per_step / times[1]
+    per_second = setting.tokens_per_step / times[1]
     losses = np.asarray(state["losses"][: 1 + steps])
     rows.add(f"{name}: tokens per second", per_second, raw={"seconds": times, "losses": losses.tolist()})
     rows.add(f"{name}: steps with a finite loss", int(np.isfinite(losses).sum()), least=1 + steps)
     if (known := accelerator(device.device_kind)) is not None:
-        used = 100 * per_second * cell.model.flops_per_token() / known.flops
-        rows.add(f"{name}: MFU", used, "%", least=MFU if cell.model.attention == "fused" else None)
+        used = 100 * per_second * setting.model.flops_per_token() / known.flops
+        rows.add(f"{name}: MFU", used, "%", least=MFU if setting.model.attention == "fused" else None)
     if "peak_bytes_in_use" in (stats := device.memory_stats() or {}):
         rows.add(f"{name}: peak memory so far", stats["peak_bytes_in_use"] / GIB, "GiB", raw={"foretold": foretold})

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from lvp import training
-from tests.benchmarks.accelerator.right import curves, resumed_curves, training_cell
+from tests.benchmarks.accelerator.right import curves, resumed_curves, training_setting
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes
 from tests.benchmarks.programs import data_of, runs
@@ -17,9 +17,9 @@ FLAG = "--xla_gpu_deterministic_ops=true"
 
 
 def main(rows: Rows, sizes: Sizes) -> None:
-    cell = training_cell()
-    data, eight = data_of(cell), runs(cell, 8)
-    single, packed = training.Program(cell), training.Program(cell, 8)
+    setting = training_setting()
+    data, eight = data_of(setting), runs(setting, 8)
+    single, packed = training.Program(setting), training.Program(setting, 8)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda program: program.compile(data), (single, packed)))
     name = "losses that differ in a "

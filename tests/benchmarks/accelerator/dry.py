@@ -18,11 +18,11 @@ import experiments
 from lvp.files import write_whole
 from lvp.losses import compiling_for
 from lvp.parallel.hardware import GIB
-from lvp.training import Cell, Program, records
+from lvp.training import Program, Setting, records
 from lvp.training.language import data_shapes
 from lvp.training.plan import devices_of, memory_of
 from tests.benchmarks.accelerator import figure
-from tests.benchmarks.accelerator.rows import Rows, cells, read
+from tests.benchmarks.accelerator.rows import Rows, read, settings
 from tests.benchmarks.accelerator.sides import loss_functions
 from tests.benchmarks.accelerator.sizes import Sizes
 from tests.benchmarks.programs import loss_shapes
@@ -50,7 +50,7 @@ def main(out: Path, sizes: Sizes) -> int:
     software = records.software()
     content = {
         "head": ["program", "memory", "bound", ""],
-        "rows": [list(cells(row)) for row in rows.rows],
+        "rows": [list(settings(row)) for row in rows.rows],
         "raw": {row["quantity"]: row.get("raw") for row in rows.rows},
         "rounds": None,
         "machine": f"Compiled for one {accelerator.kinds[0]} without the device",
@@ -65,16 +65,16 @@ def programs(sizes: Sizes, device: jax.Device) -> Iterator[tuple[str, Callable[[
     """(name, function that compiles it) of the programs of the parts figure, big and fast."""
     experiment = experiments.load(figure.EXPERIMENT)
     values = dict(word.split("=") for word in sizes.figure)
-    for planned in experiment.cells(experiments.configured(experiment, "gpu", values)):
-        yield f"figure, {planned.label}, pack of {sizes.pack}", of_cell(planned.cell, sizes.pack, device)
+    for planned in experiment.settings(experiments.configured(experiment, "gpu", values)):
+        yield f"figure, {planned.label}, pack of {sizes.pack}", of_setting(planned.setting, sizes.pack, device)
     for choice in sizes.big:
-        yield "1B, remat {}, {} attention, {} rows".format(*choice), of_cell(sizes.one_b(*choice), 1, device)
+        yield "1B, remat {}, {} attention, {} rows".format(*choice), of_setting(sizes.one_b(*choice), 1, device)
     for width in sizes.step_widths:
         for kind in ("fused", "masked"):
-            yield f"step at d {width}, {kind} attention", of_cell(sizes.step(width, kind), 1, device)
+            yield f"step at d {width}, {kind} attention", of_setting(sizes.step(width, kind), 1, device)
     for width in sizes.widths:
         for count in (max(sizes.packs), 1):
-            yield f"d {width}, pack of {count}", of_cell(sizes.packed(width), count, device)
+            yield f"d {width}, pack of {count}", of_setting(sizes.packed(width), count, device)
     for vocab in sizes.loss_vocabs:
         of_vocab = loss_shapes(sizes.loss_tokens, sizes.loss_width, vocab, sizes.dtype)
         shapes = [jax.ShapeDtypeStruct(*shape, sharding=SingleDeviceSharding(device)) for shape in of_vocab]
@@ -82,8 +82,8 @@ def programs(sizes: Sizes, device: jax.Device) -> Iterator[tuple[str, Callable[[
             yield f"loss at m {vocab} ({name})", of_loss(loss, shapes)
 
 
-def of_cell(cell: Cell, count: int, device: jax.Device) -> Callable[[], Any]:
-    return lambda: Program(cell, count).compile(data_shapes(cell), device)
+def of_setting(setting: Setting, count: int, device: jax.Device) -> Callable[[], Any]:
+    return lambda: Program(setting, count).compile(data_shapes(setting), device)
 
 
 def of_loss(loss: Callable, shapes: list[jax.ShapeDtypeStruct]) -> Callable[[], Any]:

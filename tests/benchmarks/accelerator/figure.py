@@ -37,8 +37,8 @@ def prepare(sizes: Sizes, corpus: str) -> None:
     values = dict(word.split("=") for word in sizes.figure)
     experiment = experiments.load(EXPERIMENT)
     config = experiments.configured(experiment, "gpu", values | {"corpus": corpus})
-    for planned in experiment.cells(config):
-        task_for(planned.cell).prepare(cache_dir() / "data")
+    for planned in experiment.settings(config):
+        task_for(planned.setting).prepare(cache_dir() / "data")
 
 
 def main(rows: Rows, sizes: Sizes, corpus: str, attention: str) -> None:

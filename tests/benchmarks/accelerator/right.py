@@ -25,7 +25,7 @@ from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from lvp.parametrization import table
 from lvp.products import product
-from lvp.training import Cell, DataConfig, OptimizerConfig
+from lvp.training import DataConfig, OptimizerConfig, Setting
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes
 from tests.benchmarks.programs import data_of, runs
@@ -162,8 +162,8 @@ def optimizers(rows: Rows, sizes: Sizes) -> None:
             rows.add(f"{kind}, {STEPS} steps, exact products", error(moved(got), moved(want)), most=1e-3)
 
 
-def training_cell() -> Cell:
-    return Cell(DecoderConfig(256, 64, layers=1, context=32), DataConfig("none"), 4, STEPS)
+def training_setting() -> Setting:
+    return Setting(DecoderConfig(256, 64, layers=1, context=32), DataConfig("none"), 4, STEPS)
 
 
 def curves(program: Any, own: list, data: Any, **resumed: Any) -> np.ndarray:
@@ -185,11 +185,11 @@ def resumed_curves(program: Any, own: list, data: Any) -> np.ndarray:
 
 def packs(rows: Rows, sizes: Sizes) -> None:
     """A pack of 8 against single runs, and a resumed run against an uninterrupted run."""
-    cell = training_cell()
-    data, eight = data_of(cell), runs(cell, 8)
+    setting = training_setting()
+    data, eight = data_of(setting), runs(setting, 8)
     with jax.default_matmul_precision("highest"):
         with rows.attempt("pack of 8"):
-            packed, single = training.Program(cell, 8), training.Program(cell)
+            packed, single = training.Program(setting, 8), training.Program(setting)
             alone = np.concatenate([curves(single, [run], data) for run in eight])
             off = error(curves(packed, eight, data), alone)
             rows.add("losses of a pack of 8 against single runs, exact products", off, most=1e-4)

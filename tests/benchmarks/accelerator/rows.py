@@ -72,7 +72,7 @@ class Rows:
             rows = [*self.rows, dict(row)]
             write_whole(self.path, json.dumps(rows, indent=1, allow_nan=False) + "\n")
             self.rows = rows  # after the write: a row that is no JSON does not spoil the later rows
-            print("  ".join(filter(None, cells(row))), flush=True)
+            print("  ".join(filter(None, settings(row))), flush=True)
 
 
 def _finite(value: Any) -> Any:
@@ -89,7 +89,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text()) if path.exists() else []
 
 
-def cells(row: Mapping[str, Any]) -> Sequence[str]:
+def settings(row: Mapping[str, Any]) -> Sequence[str]:
     """Quantity, measured value, bound, and whether the bound holds, as text."""
     for word in ("failed", "skipped"):
         if word in row:
@@ -103,5 +103,5 @@ def cells(row: Mapping[str, Any]) -> Sequence[str]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a Markdown table."""
-    lines = [("quantity", "measured", "bound", ""), ("---", "---:", "---:", "---"), *map(cells, rows)]
+    lines = [("quantity", "measured", "bound", ""), ("---", "---:", "---:", "---"), *map(settings, rows)]
     return "\n".join("| " + " | ".join(x.replace("|", "/") for x in line) + " |" for line in lines)

@@ -20,9 +20,9 @@ from tests.benchmarks.programs import Timed
 
 
 def packs_side(sizes: Sizes, width: int) -> dict[str, Timed]:
-    cell = sizes.packed(width)
+    setting = sizes.packed(width)
     with ThreadPoolExecutor(len(sizes.packs)) as pool:
-        made = pool.map(partial(programs.training, cell), sizes.packs)
+        made = pool.map(partial(programs.training, setting), sizes.packs)
         return {f"pack {count}": each for count, each in zip(sizes.packs, made, strict=True)}
 
 
@@ -98,8 +98,8 @@ def side(sizes: Sizes, name: str) -> dict[str, Timed]:
         return losses_side(sizes, int(words[0]))
     if kind == "step":
         return {RUN: programs.training(sizes.step(int(words[1]), words[0]))}
-    cell = sizes.packed(int(words[-1])) if len(words) == 1 else sizes.step(int(words[-1]), "masked")
-    return {RUN: {"plain": programs.plain_loop, "torch": programs.pytorch}[kind](cell)}
+    setting = sizes.packed(int(words[-1])) if len(words) == 1 else sizes.step(int(words[-1]), "masked")
+    return {RUN: {"plain": programs.plain_loop, "torch": programs.pytorch}[kind](setting)}
 
 
 if __name__ == "__main__":

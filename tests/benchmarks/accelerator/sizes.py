@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lvp.models.configs import DecoderConfig, hayou_liu_1b
-from lvp.training import Cell, DataConfig, OptimizerConfig
+from lvp.training import DataConfig, OptimizerConfig, Setting
 from tests.benchmarks.programs import STEPS, TOKENS
 
 ADAM = OptimizerConfig()
@@ -64,13 +64,13 @@ class Sizes:
     pack: int = 10
     figure: Sequence[str] = ()  # KEY=VALUE of the configuration
 
-    def packed(self, width: int) -> Cell:
-        """The cell of a model of the figure."""
+    def packed(self, width: int) -> Setting:
+        """The setting of a model of the figure."""
         model = DecoderConfig(8 * width, width, self.layers, self.context, dtype=self.dtype, attention=self.attention)
         return timed(model, self.batch)
 
-    def step(self, width: int, attention: str) -> Cell:
-        """The cell of a single training step."""
+    def step(self, width: int, attention: str) -> Setting:
+        """The setting of a single training step."""
         model = DecoderConfig(
             self.step_vocab,
             width,
@@ -82,14 +82,14 @@ class Sizes:
         )
         return timed(model, self.step_batch)
 
-    def one_b(self, remat: str, attention: str, rows: int) -> Cell:
-        """The cell of the 1B model with `rows` rows a step."""
+    def one_b(self, remat: str, attention: str, rows: int) -> Setting:
+        """The setting of the 1B model with `rows` rows a step."""
         return timed(hayou_liu_1b(**({"remat": remat, "attention": attention} | self.big_changes)), rows, ADAMW)
 
 
-def timed(model: DecoderConfig, batch: int, optimizer: OptimizerConfig = ADAM) -> Cell:
-    """A cell that trains on random tokens."""
-    return Cell(model, DataConfig("none", slice_bytes=TOKENS), batch, STEPS, optimizer)
+def timed(model: DecoderConfig, batch: int, optimizer: OptimizerConfig = ADAM) -> Setting:
+    """A setting that trains on random tokens."""
+    return Setting(model, DataConfig("none", slice_bytes=TOKENS), batch, STEPS, optimizer)
 
 
 FULL = Sizes()

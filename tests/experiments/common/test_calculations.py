@@ -17,11 +17,11 @@ CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "no
 
 
 @pytest.mark.parametrize("experiment", [token_frequencies, feature_learning, linear_network], ids=lambda m: m.__name__)
-def test_cells_of_every_tier_have_distinct_names(experiment):
+def test_settings_of_every_tier_have_distinct_names(experiment):
     for config in experiment.TIERS.values():
-        cells = experiment.config.cells(config)
-        assert len({c.label for c in cells}) == len(cells) and all(c.cell.flops_per_run > 0 for c in cells)
-        assert all(c.cell.vocab <= 32768 for c in cells)
+        settings = experiment.config.settings(config)
+        assert len({c.label for c in settings}) == len(settings) and all(c.setting.flops_per_run > 0 for c in settings)
+        assert all(c.setting.vocab <= 32768 for c in settings)
 
 
 @pytest.fixture
@@ -243,9 +243,10 @@ def test_a_text_corpus_refuses_a_vocabulary_below_256():
         shapes = [pair for pairs in feature_learning.config.regimes(text).values() for pair in pairs]
         assert min(m for _, m in shapes) == tokenizers.SMALLEST
         assert all(len(pairs) >= 2 for pairs in feature_learning.config.regimes(text).values()), tier
-        assert {c.cell.vocab for c in feature_learning.config.cells(text)} == {m for _, m in shapes}
+        assert {c.setting.vocab for c in feature_learning.config.settings(text)} == {m for _, m in shapes}
     assert (
-        min(c.cell.vocab for c in feature_learning.config.cells(feature_learning.TIERS["smoke"])) < tokenizers.SMALLEST
+        min(c.setting.vocab for c in feature_learning.config.settings(feature_learning.TIERS["smoke"]))
+        < tokenizers.SMALLEST
     )
 
 

@@ -23,23 +23,23 @@ from lvp.parametrization import row_multiplier
 from tests.marking import slow
 
 ROOT = Path(__file__).parents[3]
-PAPER = width_vocab.config.cells(width_vocab.TIERS["paper"])
+PAPER = width_vocab.config.settings(width_vocab.TIERS["paper"])
 
 
 def test_the_paper_tier_is_the_published_set_up():
     """Hayou & Liu 2025, appendices C.1 and C.2."""
-    assert [c.cell.model.width for c in PAPER] == [2**k for k in range(8, 13)] * 2
-    assert [c.cell.model.vocab for c in PAPER] == [2 ** (k + 3) for k in range(8, 13)] * 2
-    for label, cell, runs, _ in PAPER:
-        model = cell.model
-        assert (model.layers, model.head_dim, model.context, cell.batch, cell.steps) == (
+    assert [c.setting.model.width for c in PAPER] == [2**k for k in range(8, 13)] * 2
+    assert [c.setting.model.vocab for c in PAPER] == [2 ** (k + 3) for k in range(8, 13)] * 2
+    for label, setting, runs, _ in PAPER:
+        model = setting.model
+        assert (model.layers, model.head_dim, model.context, setting.batch, setting.steps) == (
             2,
             64,
             256,
             256,
             10_000,
         ), label
-        assert (cell.data.corpus, cell.data.slice_bytes, cell.optimizer.kind) == ("wikitext2", None, "adam")
+        assert (setting.data.corpus, setting.data.slice_bytes, setting.optimizer.kind) == ("wikitext2", None, "adam")
         assert {run.seed for run in runs} == {0, 1, 2}
         for run in runs:
             assert run.learning_rates["hidden"] == run.learning_rates["output"] == 0.2 / model.width
@@ -48,65 +48,71 @@ def test_the_paper_tier_is_the_published_set_up():
 
 
 @pytest.mark.parametrize("paper", [PAPER[0], *map(slow, PAPER[1:-1]), PAPER[-1]], ids=lambda c: c.label)
-def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
+def test_every_paper_setting_traces_and_has_its_parameter_count(paper):
     """The count by hand is 2 m d + 2 (4 d² + 8 d²) + 5 d with m = 8 d: 40 d², and 5 d for gains. Allocates nothing."""
-    cell, runs = paper.cell, paper.runs
-    width = cell.model.width
-    state = training.Program(cell).run_shapes()
+    setting, runs = paper.setting, paper.runs
+    width = setting.model.width
+    state = training.Program(setting).run_shapes()
     assert sum(x.size for x in jax.tree.leaves(state["params"])) == 40 * width**2 + 5 * width
     data = training.TrainingData(
         training.RandomWindows(jax.ShapeDtypeStruct((2_500_000,), np.int32)),
-        jax.ShapeDtypeStruct((4, cell.batch, 257), np.int32),
-        jax.ShapeDtypeStruct((4, cell.batch, 256), np.float32),
-        jax.ShapeDtypeStruct((cell.probe_rows, 256), np.int32),
+        jax.ShapeDtypeStruct((4, setting.batch, 257), np.int32),
+        jax.ShapeDtypeStruct((4, setting.batch, 256), np.float32),
+        jax.ShapeDtypeStruct((setting.probe_rows, 256), np.int32),
     )
-    program = training.Program(cell)
+    program = training.Program(setting)
     after = jax.eval_shape(program._advance, np.int32(0), np.int32(2), state, runs[0].arrays(), data)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPER, ids=lambda c: c.label)
-def test_paper_cells_run_two_steps(paper):
+def test_paper_settings_run_two_steps(paper):
     """Trains with batch 1 and one layer."""
-    cell = dataclasses.replace(
-        paper.cell,
+    setting = dataclasses.replace(
+        paper.setting,
         batch=1,
         steps=2,
-        model=dataclasses.replace(paper.cell.model, layers=1),
+        model=dataclasses.replace(paper.setting.model, layers=1),
         final_fraction=0.5,
     )
-    tokens = np.random.default_rng(0).integers(0, cell.model.vocab, 2000).astype(np.int32)
+    tokens = np.random.default_rng(0).integers(0, setting.model.vocab, 2000).astype(np.int32)
     (result,) = training.run(
-        training.Program(cell), paper.runs[:1], training.TrainingData.from_tokens(cell, tokens, tokens[:257])
+        training.Program(setting), paper.runs[:1], training.TrainingData.from_tokens(setting, tokens, tokens[:257])
     )
     assert result.status == "finished"
     # After two steps the loss is still that of a random model: about log m + 1/2 · Var(logits).
-    assert result.train_loss == pytest.approx(np.log(cell.model.vocab) + 0.5, abs=0.3)
+    assert result.train_loss == pytest.approx(np.log(setting.model.vocab) + 0.5, abs=0.3)
 
 
-def choices_of(cell):
-    """Returns all settings of a cell that are not sizes."""
-    model, data = cell.model, cell.data
+def choices_of(setting):
+    """Returns all settings of a setting that are not sizes."""
+    model, data = setting.model, setting.data
     fields = ("norm", "norm_epsilon", "positions", "mlp", "tied", "biases", "normalize_rows", "mlp_factor")
-    return (*(getattr(model, name) for name in fields), cell.optimizer, cell.cooldown, cell.clip_norm, data.order)
+    return (
+        *(getattr(model, name) for name in fields),
+        setting.optimizer,
+        setting.cooldown,
+        setting.clip_norm,
+        data.order,
+    )
 
 
 @pytest.mark.parametrize("tier", width_vocab.TIERS)
-def test_cells_of_every_tier_differ_from_the_paper_tier_only_in_sizes(tier):
+def test_settings_of_every_tier_differ_from_the_paper_tier_only_in_sizes(tier):
     config = width_vocab.TIERS[tier]
-    cells = width_vocab.config.grid_cells(config)
+    settings = width_vocab.config.grid_settings(config)
     if config.design == "grid":  # test_hidden_constant.py tests the runs of the workstation tier
-        assert width_vocab.config.cells(config) == cells
-    assert len(cells) == len(config.widths) * len(config.token_rows)
-    widths = [c.cell.model.width for c in cells[: len(config.widths)]]
+        assert width_vocab.config.settings(config) == settings
+    assert len(settings) == len(config.widths) * len(config.token_rows)
+    widths = [c.setting.model.width for c in settings[: len(config.widths)]]
     assert widths == sorted(set(widths))
-    for c in cells:
-        assert choices_of(c.cell) == choices_of(PAPER[0].cell)
-        assert c.cell.model.dtype == ("bfloat16" if tier == "gpu" else "float32")
+    for c in settings:
+        assert choices_of(c.setting) == choices_of(PAPER[0].setting)
+        assert c.setting.model.dtype == ("bfloat16" if tier == "gpu" else "float32")
         assert len(c.runs) == len(config.rates) * len(config.seeds)
         assert len({(run.learning_rates["embedding"], run.seed) for run in c.runs}) == len(c.runs)
-        decoder(c.cell.model)
+        decoder(c.setting.model)
 
 
 def test_the_laptop_tier_of_width_vocab_has_the_specified_sizes():
@@ -125,21 +131,21 @@ DECODERS += ("representation_change", "row_growth", "warmup", "warmup_batch", "w
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_decoder_experiment_takes_the_settings_of_size_and_precision(name):
-    planned = experiments.load(name).cells(experiments.configured(name, "smoke", SHARED))
-    cells = [each.cell for each in planned if isinstance(each.cell, training.Cell)]
-    assert cells
-    for cell in cells:
-        assert (cell.micro_batches, cell.data.order, cell.clip_norm) == (2, "rows", 0.5)
-        assert (cell.model.remat, cell.model.param_dtype) == ("block", "bfloat16")
+    planned = experiments.load(name).settings(experiments.configured(name, "smoke", SHARED))
+    settings = [each.setting for each in planned if isinstance(each.setting, training.Setting)]
+    assert settings
+    for setting in settings:
+        assert (setting.micro_batches, setting.data.order, setting.clip_norm) == (2, "rows", 0.5)
+        assert (setting.model.remat, setting.model.param_dtype) == ("block", "bfloat16")
 
 
 def test_a_moment_dtype_reaches_the_state_and_needs_an_optimizer_that_has_it():
     config = experiments.configured("width_vocab", "smoke", {"moment_dtype": "bfloat16"})
-    state = training.Program(width_vocab.config.cells(config)[0].cell).run_shapes()
+    state = training.Program(width_vocab.config.settings(config)[0].setting).run_shapes()
     dtypes = {x.dtype.name for x in jax.tree.leaves(state["opt"]) if x.ndim == 2}
     assert dtypes == {"bfloat16", "float32"}  # the first and the second moment
     with pytest.raises(InputError, match="moment_dtype=bfloat16: optimizer sgd has no dtype of its moments"):
-        experiments.load("mean_embedding").cells(
+        experiments.load("mean_embedding").settings(
             experiments.configured("mean_embedding", "smoke", {"moment_dtype": "bfloat16"})
         )
 
@@ -293,11 +299,13 @@ def test_the_table_of_token_rows_has_the_planted_powers_and_tolerance():
         power = token_rows.power_of_steps(table, config, rows)
         assert power.value == pytest.approx(planted, abs=0.02) and power.interval[0] < planted < power.interval[1]
     head, _, plain, sqrt = token_rows.token_rows_table([(table, config)]).splitlines()
-    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in (plain, sqrt)}
-    assert len(head.split(" | ")) == len(cells["rows plain"]) == 6
+    settings = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in (plain, sqrt)}
+    assert len(head.split(" | ")) == len(settings["rows plain"]) == 6
     for name, exponent in (("rows plain", 0.2), ("rows × √d", -0.5)):
-        assert float(cells[name][2].split()[0].replace("−", "-")) == pytest.approx(exponent, abs=0.02)
-        low, *_, high = 2 * [float(x) for x in re.findall(r"\d+\.\d", cells[name][5])]  # one number if they are equal
+        assert float(settings[name][2].split()[0].replace("−", "-")) == pytest.approx(exponent, abs=0.02)
+        low, *_, high = 2 * [
+            float(x) for x in re.findall(r"\d+\.\d", settings[name][5])
+        ]  # one number if they are equal
         excess = 100 * 0.1 * np.log(2) ** 2  # in %, of the planted parabolas with least loss 1
         assert low <= excess + 0.1 and high >= excess - 0.1 and high - low < 0.5
 
@@ -330,14 +338,14 @@ def test_make_figure_trains_the_runs_of_the_replay():
 
 
 def runs_of_the_adaptive_design(table, config):
-    """Returns the rows of the runs that `cells` and all calls of `follow_up` plan, from the table of the grid."""
+    """Returns the rows of the runs that `settings` and all calls of `follow_up` plan, from the table of the grid."""
     multipliers = table["cell.model.embedding_multiplier"].fillna(1.0)
     keys = list(zip(table["cell.model.width"], multipliers, table[EMBEDDING_RATE], table["lane.seed"], strict=True))
-    cells = {c.label: c for c in width_vocab.config.cells(config)}
-    chosen, new = set(), {label: c.runs for label, c in cells.items()}
+    settings = {c.label: c for c in width_vocab.config.settings(config)}
+    chosen, new = set(), {label: c.runs for label, c in settings.items()}
     while any(new.values()):
         for label, runs in new.items():
-            model = cells[label].cell.model
+            model = settings[label].setting.model
             shape = model.width, model.embedding_multiplier
             added = {(*shape, run.learning_rates["embedding"], run.seed) for run in runs}
             assert not added & chosen and added <= set(keys)

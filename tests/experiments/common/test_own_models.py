@@ -94,11 +94,11 @@ def in_equinox(width, vocab):
     )
 
 
-def cell_of(make, **changes):
-    """The cell of the model at the first width, of other Runs with changes."""
+def setting_of(make, **changes):
+    """The setting of the model at the first width, of other Runs with changes."""
     runs = own_models.replace(RUNS, **changes)
-    (planned, *_) = own_models.experiment("mine", model=make, presets={"tiny": runs}).cells(runs)
-    return planned.cell
+    (planned, *_) = own_models.experiment("mine", model=make, presets={"tiny": runs}).settings(runs)
+    return planned.setting
 
 
 @pytest.fixture(scope="module")
@@ -106,16 +106,16 @@ def tokens():
     return np.random.default_rng(0).zipf(1.5, 400).clip(max=VOCAB - 1).astype(np.int32)
 
 
-def trained(cell, tokens, *runs):
-    program = cell.task().program(len(runs))
-    return training.run(program, list(runs), TrainingData.from_tokens(cell, tokens[:300], tokens[300:]))
+def trained(setting, tokens, *runs):
+    program = setting.task().program(len(runs))
+    return training.run(program, list(runs), TrainingData.from_tokens(setting, tokens[:300], tokens[300:]))
 
 
 @pytest.mark.parametrize("rule", ["lvp", "mup"])
 @pytest.mark.parametrize("make", [plain, in_linen, in_nnx, in_equinox])
 def test_training_equals_a_plain_optax_loop(make, rule, tokens):
-    cell, run = cell_of(make, rule=rule), ModelRun(0.1, 3)
-    (outcome,) = trained(cell, tokens, run)
+    setting, run = setting_of(make, rule=rule), ModelRun(0.1, 3)
+    (outcome,) = trained(setting, tokens, run)
     model, source = make(WIDTH, VOCAB), RandomWindows(jnp.array(tokens[:300]))
     keys = jax.random.split(jax.random.key(3), 3)
     tx = optim.parametrized(
@@ -141,10 +141,10 @@ def test_training_equals_a_plain_optax_loop(make, rule, tokens):
 
 
 def test_packed_runs_equal_single_runs(tokens):
-    cell, runs = cell_of(plain), [ModelRun(0.01, 0), ModelRun(0.5, 1)]
-    packed = trained(cell, tokens, *runs)
+    setting, runs = setting_of(plain), [ModelRun(0.01, 0), ModelRun(0.5, 1)]
+    packed = trained(setting, tokens, *runs)
     for run, outcome in zip(runs, packed, strict=True):
-        (alone,) = trained(cell, tokens, run)
+        (alone,) = trained(setting, tokens, run)
         np.testing.assert_allclose(outcome.curve_losses, alone.curve_losses, rtol=1e-5)
 
 
@@ -152,18 +152,19 @@ def test_micro_batches_clipping_and_streamed_rows_are_those_of_a_decoder(tokens)
     """Parts of a batch change rounding only. Recorded norms are those before clipping."""
     run = ModelRun(0.1, 0)
     (whole,), (parts,), (clipped,) = (
-        trained(cell_of(plain, **changes), tokens, run) for changes in ({}, {"micro_batches": 3}, {"clip_norm": 1e-3})
+        trained(setting_of(plain, **changes), tokens, run)
+        for changes in ({}, {"micro_batches": 3}, {"clip_norm": 1e-3})
     )
     np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=1e-5)
     assert max(clipped.curve_gradient_norms) > 1e-3  # the norm before clipping
-    streamed = cell_of(plain, order="rows")
+    streamed = setting_of(plain, order="rows")
     with pytest.raises(ValueError, match="each run reads its own rows"):
         streamed.task().program(2)
 
 
 def test_rates_of_a_base_width_shrink_under_mup(tokens):
     """Control: without a base width, the rate is that of each width."""
-    by_base = [cell_of(plain, rule="mup", base_width=base).model.table["hidden"].lr_multiplier for base in (None, 4)]
+    by_base = [setting_of(plain, rule="mup", base_width=base).model.table["hidden"].lr_multiplier for base in (None, 4)]
     assert by_base == [1.0, 0.5]
 
 
@@ -191,9 +192,9 @@ def undeclared(width, vocab):
     ],
 )
 def test_an_untrainable_model_is_one_line_before_training(make, says):
-    cell = cell_of(make)
+    setting = setting_of(make)
     with pytest.raises(InputError, match=says) as caught:
-        cell.task().check_runs([])
+        setting.task().check_runs([])
     assert "\n" not in str(caught.value)
 
 
@@ -201,7 +202,7 @@ def test_unusable_settings_are_named():
     with pytest.raises(InputError, match="experiment needs either model or train, and got neither"):
         own_models.experiment("mine", presets={"tiny": RUNS})
     with pytest.raises(InputError, match="rule must be one of .*, got 'mu'"):
-        cell_of(plain, rule="mu")
+        setting_of(plain, rule="mu")
     with pytest.raises(InputError, match="rates needs at least 3 values"):
         own_models.replace(RUNS, rates=(0.1,))
 

@@ -17,7 +17,7 @@ def excess(x, lean):
 
 @dataclass(frozen=True)
 class Planted:
-    """The best places and the shape of the curves of every cell."""
+    """The best places and the shape of the curves of every setting."""
 
     power_of_d: float = 0.5
     power_of_m: float = 0.0
@@ -33,9 +33,9 @@ class Planted:
         power_law = (width / 100) ** self.power_of_d * (vocab / 1024) ** self.power_of_m
         return arm.ratio * self.ratio * power_law * np.exp(wander)
 
-    def loss(self, arm, cell, run):
+    def loss(self, arm, setting, run):
         """The validation loss of a run. It rises by 0.4 % at twice the best ratio."""
-        model, rates = cell.model, run.learning_rates
+        model, rates = setting.model, run.learning_rates
         x = np.log(rates["embedding"] / rates["hidden"] / self.best_ratio(arm, model.width, model.vocab))
         lean = self.asymmetry * np.log(model.width / 110)
         hidden = np.log(rates["hidden"] * model.width / self.constant)
@@ -47,22 +47,22 @@ class Planted:
 def table_of(config, runs_by_label, planted):
     """The table of the given runs."""
     rows = []
-    cells = {planned.label: planned.cell for planned in fresh_text.config.cells(config)}
+    settings = {planned.label: planned.setting for planned in fresh_text.config.settings(config)}
     for name in config.arms:
         for shape in config.shapes:
             label = fresh_text.config.label(config, name, shape)
-            cell = asdict(cells[label])
+            setting = asdict(settings[label])
             for run in runs_by_label.get(label, ()):
-                loss = planted.loss(ARMS[name], cells[label], run)
+                loss = planted.loss(ARMS[name], settings[label], run)
                 outcome = {"status": "finished", "valid_bits_per_byte": loss}
-                row = {"config": {"cell": cell, "lane": asdict(run)}, "outcome": outcome, "provenance": {}}
+                row = {"config": {"cell": setting, "lane": asdict(run)}, "outcome": outcome, "provenance": {}}
                 rows.append({"hash": str(len(rows)), **row})
     return records.table(rows)
 
 
 def trained(config, planted):
     """The table of a whole sweep, and label → all its runs."""
-    runs = {planned.label: list(planned.runs) for planned in fresh_text.config.cells(config)}
+    runs = {planned.label: list(planned.runs) for planned in fresh_text.config.settings(config)}
     while True:
         table = table_of(config, runs, planted)
         more = analysis.follow_up(table, config)

@@ -30,22 +30,22 @@ def verdicts(table, config):
 
 
 @pytest.mark.parametrize("tier", fresh_text.TIERS)
-def test_every_tier_has_cells_with_distinct_names_and_models_that_exist(tier):
+def test_every_tier_has_settings_with_distinct_names_and_models_that_exist(tier):
     config = fresh_text.TIERS[tier]
-    cells = fresh_text.config.cells(config)
-    assert len({c.label for c in cells}) == len(cells) == len(config.arms) * len(config.shapes)
-    for planned, most in zip(cells, fresh_text.config.limit(config), strict=True):
+    settings = fresh_text.config.settings(config)
+    assert len({c.label for c in settings}) == len(settings) == len(config.arms) * len(config.shapes)
+    for planned, most in zip(settings, fresh_text.config.limit(config), strict=True):
         assert planned.epochs <= 0.99 and len(planned.runs) == 9 * config.selecting < len(most.runs)
-        task_for(planned.cell).check_runs(planned.runs)
+        task_for(planned.setting).check_runs(planned.runs)
 
 
 def test_blocks_share_the_runs_of_the_same_shape():
     """`--reuse` then takes the records of the shape from an earlier block."""
 
     def configs(tier, label, arm=""):
-        cells = {c.label: c for c in fresh_text.config.cells(fresh_text.TIERS[tier])}
-        planned = cells[label + arm]
-        return [(records.configuration(planned.cell), asdict(run)) for run in planned.runs]
+        settings = {c.label: c for c in fresh_text.config.settings(fresh_text.TIERS[tier])}
+        planned = settings[label + arm]
+        return [(records.configuration(planned.setting), asdict(run)) for run in planned.runs]
 
     for label in ("d 64, m 1024", "d 128, m 1024"):
         assert configs("laptop", label) == configs("vocabulary", label)
@@ -55,20 +55,20 @@ def test_blocks_share_the_runs_of_the_same_shape():
 
 
 def test_the_models_are_the_paper_s_and_today_s():
-    cells = {name: fresh_text.config.cell_of(PRACTICE, ARMS[name], ModelShape(96, 1024)) for name in ARMS}
-    paper, today = cells["paper"].model, cells["today"].model
+    settings = {name: fresh_text.config.setting_of(PRACTICE, ARMS[name], ModelShape(96, 1024)) for name in ARMS}
+    paper, today = settings["paper"].model, settings["today"].model
     assert (paper.norm, paper.positions, paper.position_amplitude) == ("layer", "sinusoidal", 1.0)
     assert paper.embedding_multiplier == pytest.approx(96**0.5) and not paper.tied and paper.mlp == "gelu"
     assert (today.norm, today.positions, today.embedding_multiplier) == ("rms", "rotary", 1.0)
-    assert {name: cell.optimizer.kind for name, cell in cells.items()} == {
+    assert {name: setting.optimizer.kind for name, setting in settings.items()} == {
         "paper": "adam",
         "today": "adam",
         "decayed": "adamw",
         "muon": "muon",
     }
-    assert {name for name, cell in cells.items() if cell.cooldown} == {"decayed"}
-    assert cells["decayed"].optimizer.options["weight_decay"] == 0.1
-    assert all(cell.data.order == "rows" for cell in cells.values())
+    assert {name for name, setting in settings.items() if setting.cooldown} == {"decayed"}
+    assert settings["decayed"].optimizer.options["weight_decay"] == 0.1
+    assert all(setting.data.order == "rows" for setting in settings.values())
 
 
 def test_a_run_has_the_ratio_and_the_constant_of_its_place():
@@ -83,24 +83,24 @@ def test_a_run_has_the_ratio_and_the_constant_of_its_place():
 @pytest.mark.parametrize("num_tokens", [7_400, 8_191, 8_192, 8_193, 9_001, 16_640, 1_664_001])
 def test_no_row_is_drawn_twice(num_tokens):
     """The number of steps is rounded, and still the last batch is of the first epoch."""
-    cell = fresh_text.config.cells(fresh_text.TIERS["smoke"])[0].cell
+    setting = fresh_text.config.settings(fresh_text.TIERS["smoke"])[0].setting
     tokens = np.arange(num_tokens)
 
     counted = SimpleNamespace(num_tokens=num_tokens)
-    steps = round(task_for(cell).steps(counted, fresh_text.TIERS["smoke"].epochs))
-    rows = Rows(tokens, context=cell.model.context, batch=cell.batch, seed=5)
-    first = [rows.at(step, 0, cell.batch)[:, 0] for step in range(steps)]
+    steps = round(task_for(setting).steps(counted, fresh_text.TIERS["smoke"].epochs))
+    rows = Rows(tokens, context=setting.model.context, batch=setting.batch, seed=5)
+    first = [rows.at(step, 0, setting.batch)[:, 0] for step in range(steps)]
     drawn = np.concatenate(first)
-    assert len(set(drawn.tolist())) == len(drawn) == steps * cell.batch > 0.97 * num_tokens / cell.model.context
+    assert len(set(drawn.tolist())) == len(drawn) == steps * setting.batch > 0.97 * num_tokens / setting.model.context
 
 
 def test_the_steps_of_the_smoke_tier_draw_no_row_twice(tmp_path):
     config = fresh_text.TIERS["smoke"]
-    planned = fresh_text.config.cells(config)[0]
+    planned = fresh_text.config.settings(config)[0]
     dataset = data.prepare(
         config.corpus, vocab=300, slice_bytes=config.slice_bytes, valid_bytes=config.valid_bytes, cache=tmp_path
     )
-    steps = round(task_for(planned.cell).steps(dataset, planned.epochs))
+    steps = round(task_for(planned.setting).steps(dataset, planned.epochs))
     assert steps * config.batch <= (dataset.num_tokens - 1) // config.context
     assert steps > 57  # so that rounding stays below the hundredth of the text that is left out
 
@@ -156,8 +156,8 @@ def test_judged_ratios_extend_at_the_edge():
     class Late(Planted):
         """The judging seeds have their optimum at a larger ratio than the selecting seeds."""
 
-        def loss(self, arm, cell, run):
-            return (shifted if run.seed > 1 else Planted(noise=0.0)).loss(arm, cell, run)
+        def loss(self, arm, setting, run):
+            return (shifted if run.seed > 1 else Planted(noise=0.0)).loss(arm, setting, run)
 
     late = analysis.read(trained(config, Late())[0], config)["paper", ModelShape(64, 1024)]
     assert len(places) == LEAST_JUDGED and len(late.judged[0]) == config.most_ratios
@@ -306,7 +306,7 @@ def test_bad_configurations_are_refused(values, message):
 def test_every_tier_has_a_summary_and_a_figure_from_few_and_from_all_runs():
     for tier in ("laptop", "vocabulary", "practice"):
         config = fresh_text.TIERS[tier]
-        first = {c.label: c.runs[:1] for c in fresh_text.config.cells(config)[:1]}
+        first = {c.label: c.runs[:1] for c in fresh_text.config.settings(config)[:1]}
         for table in (table_of(config, first, Planted()), trained(config, Planted())[0]):
             assert fresh_text.EXPERIMENT.figure(table, config, tier=tier, corpus="none", partial=None).axes
             assert analysis.summary(table, config) and fresh_text.claims.claims(table, config, CONTEXT)
@@ -315,6 +315,6 @@ def test_every_tier_has_a_summary_and_a_figure_from_few_and_from_all_runs():
 def test_sentences_are_short():
     for tier in fresh_text.TIERS:
         config = fresh_text.TIERS[tier]
-        first = {c.label: c.runs[:1] for c in fresh_text.config.cells(config)[:1]}
+        first = {c.label: c.runs[:1] for c in fresh_text.config.settings(config)[:1]}
         for claim in fresh_text.claims.claims(table_of(config, first, Planted()), config, CONTEXT):
             assert len(claim.statement.split()) <= 25, claim.statement

@@ -28,8 +28,8 @@ def arm_of(run):
 
 
 def table_of(config, lost=()):
-    _, cell, runs, _ = large_updates.config.trained(config)
-    points = len(steps_of_parts(config.measured_parts, cell.steps))
+    _, setting, runs, _ = large_updates.config.trained(config)
+    points = len(steps_of_parts(config.measured_parts, setting.steps))
     rows = []
     for run in runs:
         name, large = arm_of(run), run.first_scale == config.largest
@@ -43,7 +43,7 @@ def table_of(config, lost=()):
         outcome = {"status": "finished", "accuracy": right, "valid_loss": 0.3, "measures": measured} | curve
         if name in lost:
             outcome = {"status": "diverged", "accuracy": None, "valid_loss": None, "measures": measured}
-        config_of = {"cell": asdict(cell), "lane": records.configuration(run)}
+        config_of = {"cell": asdict(setting), "lane": records.configuration(run)}
         rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
@@ -53,19 +53,19 @@ def verdicts(table, config=CONFIG):
 
 
 def test_all_arms_are_runs_of_one_program():
-    _, cell, runs, epochs = large_updates.config.trained(CONFIG)
-    assert len(runs) == 21 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
+    _, setting, runs, epochs = large_updates.config.trained(CONFIG)
+    assert len(runs) == 21 * 4 and epochs == 20 and setting.steps == 20 * (1438 // 64)
     assert {arm_of(run) for run in runs} == set(ARMS)
-    assert cell.first_phase == pytest.approx(0.1) and cell.first_phase in cell.measured_parts
-    assert cell.optimizer.options["weight_decay"] == 0.01
+    assert setting.first_phase == pytest.approx(0.1) and setting.first_phase in setting.measured_parts
+    assert setting.optimizer.options["weight_decay"] == 0.01
 
 
 def test_the_paper_tier_is_the_published_set_up():
-    _, cell, runs, epochs = large_updates.config.trained(large_updates.TIERS["paper"])
-    assert (cell.model.depth, cell.model.image, cell.model.channels, epochs) == (20, (32, 32, 3), 16, 205)
-    assert round(cell.first_phase * epochs) == 5 and {run.learning_rate for run in runs} == {0.05}
+    _, setting, runs, epochs = large_updates.config.trained(large_updates.TIERS["paper"])
+    assert (setting.model.depth, setting.model.image, setting.model.channels, epochs) == (20, (32, 32, 3), 16, 205)
+    assert round(setting.first_phase * epochs) == 5 and {run.learning_rate for run in runs} == {0.05}
     assert {run.first_scale for run in runs} == {1, 8, 128} and {run.negative_slope for run in runs} == {0, 0.1}
-    assert (cell.optimizer.options["b1"], cell.optimizer.options["b2"]) == (0.9, 0.999)
+    assert (setting.optimizer.options["b1"], setting.optimizer.options["b2"]) == (0.9, 0.999)
 
 
 def test_the_papers_accuracies_and_ranks_are_not_tested_on_other_images():

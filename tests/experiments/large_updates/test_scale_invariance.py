@@ -31,12 +31,12 @@ def test_powers_of_the_scale_of_normalised_kernels(epsilon, invariant):
 
 
 def table_of(planted, seeds=CONFIG.seeds):
-    _, cell, runs, _ = large_updates.config.calculated(CONFIG)
+    _, setting, runs, _ = large_updates.config.calculated(CONFIG)
     lists = {name: [power] * 18 + [power + 1e-3] if np.isscalar(power) else power for name, power in planted.items()}
     rows = [
         {
             "hash": str(run["seed"]),
-            "config": {"cell": {"arguments": dict(cell.arguments)}, "lane": run},
+            "config": {"cell": {"arguments": dict(setting.arguments)}, "lane": run},
             "outcome": {"status": "finished", "powers": lists},
             "provenance": {},
         }
@@ -61,11 +61,11 @@ def test_claims_follow_the_planted_powers():
     assert not verdicts(records.table([]).assign(status=[]))
 
 
-def test_cells_are_the_trained_network_and_the_calculation():
-    trained, calculated = large_updates.config.cells(CONFIG)
-    assert calculated.cell.arguments["model"] == records.configuration(trained.cell.model)
+def test_settings_are_the_trained_network_and_the_calculation():
+    trained, calculated = large_updates.config.settings(CONFIG)
+    assert calculated.setting.arguments["model"] == records.configuration(trained.setting.model)
     assert [run["seed"] for run in calculated.runs] == list(CONFIG.seeds)
-    assert records.dumps(dict(calculated.cell.arguments)) and calculated.cell.flops_per_run > 0
+    assert records.dumps(dict(calculated.setting.arguments)) and calculated.setting.flops_per_run > 0
 
 
 def test_a_sweep_without_trained_runs_can_be_reported():

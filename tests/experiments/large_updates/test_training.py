@@ -11,12 +11,12 @@ import pytest
 
 from experiments.large_updates import batches
 from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from experiments.large_updates.training import ImageCell, ImageData, ImageDataConfig, ImageProgram, ImageRun
+from experiments.large_updates.training import ImageData, ImageDataConfig, ImageProgram, ImageRun, ImageSetting
 from lvp import optim, training
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig
 
-CELL = ImageCell(
+SETTING = ImageSetting(
     ResNetConfig(classes=3, image=(8, 8, 1), depth=8, channels=4),
     ImageDataConfig("none", pad=1, flip=False),
     batch=8,
@@ -42,12 +42,12 @@ def arrays():
 @pytest.fixture(scope="module")
 def data(arrays):
     images, labels = arrays
-    return ImageData.from_arrays(CELL, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
+    return ImageData.from_arrays(SETTING, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
 
 
 @pytest.fixture(scope="module")
 def program():
-    return ImageProgram(CELL)
+    return ImageProgram(SETTING)
 
 
 def states(program, run, data):
@@ -68,7 +68,7 @@ def states(program, run, data):
 )
 def test_training_equals_a_plain_loop(run, program, data):
     """The loop is reimplemented with one dispatch per step."""
-    model = resnet(CELL.model)
+    model = resnet(SETTING.model)
     init_key, data_key = jax.random.split(jax.random.key(run.seed))
     params, stats = jax.jit(model.init)(init_key), model.init_stats()
 
@@ -93,7 +93,7 @@ def test_training_equals_a_plain_loop(run, program, data):
         return optax.apply_updates(params, updates), after, state, loss
 
     order, crop, _ = (jax.random.fold_in(data_key, i) for i in range(3))
-    for step in range(CELL.steps):
+    for step in range(SETTING.steps):
         chosen = batches.epoch_batch(order, step, 40, 8)
         x = jnp.asarray(data.train_images[np.asarray(chosen)])
         x = batches.augment(x, jax.random.fold_in(crop, step), 1, flip=False)
@@ -148,10 +148,10 @@ def test_few_images_end_with_the_first_phase(program, data):
 def test_random_directions_end_with_the_first_phase(data):
     """During the first phase the parameters move as far as otherwise, but in random directions, and nothing is learnt.
     Afterwards the network learns; without random directions it learns from the start."""
-    cell = dataclasses.replace(CELL, steps=60, first_phase=0.5, measured_parts=())
-    program, random = ImageProgram(cell), dataclasses.replace(PLAIN, random=True)
+    setting = dataclasses.replace(SETTING, steps=60, first_phase=0.5, measured_parts=())
+    program, random = ImageProgram(setting), dataclasses.replace(PLAIN, random=True)
     (plain, a), (result, b) = states(program, PLAIN, data), states(program, random, data)
-    start = resnet(CELL.model).init(jax.random.split(jax.random.key(0))[0])["stem"]["conv"]["kernel"]
+    start = resnet(SETTING.model).init(jax.random.split(jax.random.key(0))[0])["stem"]["conv"]["kernel"]
     turned = [np.asarray(s[0]["params"]["stem"]["conv"]["kernel"] - start).ravel() for s in (a, b)]
     sizes = [np.linalg.norm(x) for x in turned]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
@@ -166,7 +166,7 @@ def test_random_directions_end_with_the_first_phase(data):
 @pytest.mark.slow
 def test_measures_equal_a_direct_calculation(program, data):
     result, kept = states(program, LARGE, data)
-    model = resnet(CELL.model)
+    model = resnet(SETTING.model)
     state = kept[-1]
     x = batches.normalise(jnp.asarray(data.test_images.reshape(-1, 8, 8, 1)), data.mean, data.std)
     capturing = jax.jit(functools.partial(model.apply, capture=True), static_argnums=4)
@@ -206,7 +206,7 @@ def test_arms_share_one_compilation(program, data):
 def test_padding_of_the_last_group_does_not_count(arrays):
     images, labels = arrays
     train = images[:40], labels[:40]
-    part, whole = (ImageData.from_arrays(CELL, train, (images[40:n], labels[40:n]), [0.3], [0.2]) for n in (51, 60))
+    part, whole = (ImageData.from_arrays(SETTING, train, (images[40:n], labels[40:n]), [0.3], [0.2]) for n in (51, 60))
     assert part.test_weights.sum() == 11 and whole.test_weights.sum() == 20
     assert {a.tobytes() for a in part.test_images.reshape(-1, 64)} == {
         a.tobytes() for a in images[40:51].reshape(-1, 64)
@@ -214,25 +214,28 @@ def test_padding_of_the_last_group_does_not_count(arrays):
 
 
 @pytest.mark.parametrize(
-    "cell, named",
+    "setting, named",
     [
-        (dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, image=(16, 16, 1))), r"must be \(8, 8, 1\)"),
         (
-            dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, classes=5)),
+            dataclasses.replace(SETTING, model=dataclasses.replace(SETTING.model, image=(16, 16, 1))),
+            r"must be \(8, 8, 1\)",
+        ),
+        (
+            dataclasses.replace(SETTING, model=dataclasses.replace(SETTING.model, classes=5)),
             "classes must be 3 for these images, got 5",
         ),
-        (dataclasses.replace(CELL, batch=64), "fewer than a batch of 64"),
+        (dataclasses.replace(SETTING, batch=64), "fewer than a batch of 64"),
     ],
 )
-def test_images_of_another_shape_are_named(cell, named, arrays):
+def test_images_of_another_shape_are_named(setting, named, arrays):
     images, labels = arrays
     with pytest.raises(InputError, match=named):
-        ImageData.from_arrays(cell, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
+        ImageData.from_arrays(setting, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
 
 
 @pytest.mark.parametrize("changes, named", [({"first_phase": 1.5}, "first_phase"), ({"batch": 0}, "batch")])
-def test_impossible_cells_are_named(changes, named):
+def test_impossible_settings_are_named(changes, named):
     with pytest.raises(InputError, match=named):
-        dataclasses.replace(CELL, **changes)
+        dataclasses.replace(SETTING, **changes)
     with pytest.raises(InputError, match="first_scale"):
         dataclasses.replace(PLAIN, first_scale=0.0)

@@ -13,7 +13,7 @@ import pytest
 import experiments
 from experiments import leaderboard
 from experiments.common import user_experiments
-from experiments.common.transferred_entries import ENTRIES, Entry, cell_of, run_of
+from experiments.common.transferred_entries import ENTRIES, Entry, run_of, setting_of
 from experiments.leaderboard import analysis
 from experiments.leaderboard.config import BASE, RECOMMENDED, Reference
 from lvp import optim
@@ -51,20 +51,20 @@ def table_of(config, runs_by_label, gaps, entries=PLANTED):
             gap = 0.0 if size_name == BASE else gaps[name] + 0.001 * noise.normal()
             losses[label_of[size_name, name], repr(planned)] = 2 * (1 + gap) + 0.1 * np.log(constant / 0.2) ** 2
     rows = []
-    cells = {c.label: c.cell for c in leaderboard.config.cells(config, entries)}
+    settings = {c.label: c.setting for c in leaderboard.config.settings(config, entries)}
     for label, runs in runs_by_label.items():
         for run in runs:
             loss = losses[label, repr(run)] * (1 + 0.001 * run.seed)
             diverged = {"status": "diverged", "valid_bits_per_byte": None}
             outcome = {"status": "finished", "valid_bits_per_byte": loss} if np.isfinite(loss) else diverged
-            config_of = {"cell": asdict(cells[label]), "lane": asdict(run)}
+            config_of = {"cell": asdict(settings[label]), "lane": asdict(run)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
 def whole(config, gaps, entries=PLANTED):
     """Returns the table of the runs that tune and of their follow-up runs."""
-    first = {c.label: list(c.runs) for c in leaderboard.config.cells(config, entries)}
+    first = {c.label: list(c.runs) for c in leaderboard.config.settings(config, entries)}
     more = analysis.follow_up(table_of(config, first, gaps, entries), config, entries=entries)
     runs = {label: own + [x for x in more[label] if x not in own] for label, own in first.items()}
     return table_of(config, runs, gaps, entries)
@@ -83,20 +83,20 @@ def test_each_held_out_size_moves_one_axis_at_least_eightfold():
 
 
 @pytest.mark.parametrize("tier", leaderboard.TIERS)
-def test_every_run_can_be_trained_in_its_cell(tier):
+def test_every_run_can_be_trained_in_its_setting(tier):
     config = leaderboard.TIERS[tier]
-    cells = leaderboard.EXPERIMENT.cells(config)
-    assert len({c.label for c in cells}) == len(cells) and len(ENTRIES) >= 8
-    for c in cells:
+    settings = leaderboard.EXPERIMENT.settings(config)
+    assert len({c.label for c in settings}) == len(settings) and len(ENTRIES) >= 8
+    for c in settings:
         assert len({repr(run) for run in c.runs}) == len(c.runs)
         for run in c.runs:
-            c.cell.check(run)
+            c.setting.check(run)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_run_has_the_settings_of_transfer(name, size):
-    """The rates, stds, β, ε and multipliers of a run and its cell are those of `optim.transfer` in a user's script."""
+    """Rates, stds, β, ε and multipliers of a run and its setting are those of `optim.transfer` in a user's script."""
     entry, target = ENTRIES[name], SIZES[size]
     constants = {"b1": CONFIG.b1, "b2": CONFIG.b2, "eps": CONFIG.eps}
     factory = functools.partial(optax.adam)
@@ -106,15 +106,19 @@ def test_a_run_has_the_settings_of_transfer(name, size):
     scaling = scale(SIZES[BASE], target, entry.rule, axes=entry.axes, token_rows=entry.token_rows)
     tx = optim.transfer(factory, scaling, 0.4 / CONFIG.width, **constants)
     planned = run_of(CONFIG, entry, target, 0.4, 0)
-    cell = cell_of(CONFIG, entry, target)
+    setting = setting_of(CONFIG, entry, target)
     rates = {role: float(tx.settings[role]["learning_rate"]) for role in ROLES}
     assert planned.learning_rates == pytest.approx(rates, rel=1e-9)
     assert planned.init_std == {role: tx.table[role].init_std for role in ROLES}
-    options = cell.optimizer.options
+    options = setting.optimizer.options
     eps = options["eps"] if isinstance(options["eps"], dict) else dict.fromkeys(ROLES, options["eps"])
-    assert cell.model.branch_multiplier == tx.table.branch_multiplier
-    assert cell.steps * cell.batch * cell.model.context == pytest.approx(target.tokens, rel=0.01)
-    assert (cell.model.layers, cell.model.width, cell.model.vocab) == (target.depth, target.width, target.vocab)
+    assert setting.model.branch_multiplier == tx.table.branch_multiplier
+    assert setting.steps * setting.batch * setting.model.context == pytest.approx(target.tokens, rel=0.01)
+    assert (setting.model.layers, setting.model.width, setting.model.vocab) == (
+        target.depth,
+        target.width,
+        target.vocab,
+    )
     b1, b2 = tx.scaling.betas(CONFIG.b1, CONFIG.b2)
     prefix = "adam_" if entry.optimizer == "muon" else ""
     assert (options[f"{prefix}b1"], options[f"{prefix}b2"]) == (b1, b2)
@@ -123,11 +127,11 @@ def test_a_run_has_the_settings_of_transfer(name, size):
 
 def test_entries_with_the_same_rule_are_tuned_by_the_same_runs():
     config = leaderboard.TIERS["laptop"]
-    runs = {c.label: c.runs for c in leaderboard.EXPERIMENT.cells(config)}
+    runs = {c.label: c.runs for c in leaderboard.EXPERIMENT.settings(config)}
     rules = {entry.rule for entry in ENTRIES.values()}
     tuning = len(rules) * len(config.constants) + len(config.reference_constants) * len(config.reference_ratios)
     shared = len(set(config.reference_constants) & set(config.constants))  # LVP's ratio is a reference too
-    at_base = sum(len(of_cell) for label, of_cell in runs.items() if label.startswith(BASE))
+    at_base = sum(len(of_setting) for label, of_setting in runs.items() if label.startswith(BASE))
     assert at_base == config.selecting * (tuning - shared)
 
 
@@ -226,7 +230,7 @@ def test_a_diverged_reference_has_no_gap():
 
 @pytest.mark.slow
 def test_unfinished_sweeps_have_a_summary_and_a_figure():
-    runs = {c.label: list(c.runs) for c in leaderboard.config.cells(CONFIG, PLANTED)}
+    runs = {c.label: list(c.runs) for c in leaderboard.config.settings(CONFIG, PLANTED)}
     for few in ({label: own[:1] * (own[:1] != []) for label, own in runs.items()}, runs):
         table = table_of(CONFIG, few, dict.fromkeys(PLANTED, 0.01))
         assert analysis.summary(table, CONFIG, entries=PLANTED)
@@ -249,12 +253,12 @@ def test_a_users_rule_takes_part(tmp_path):
     assert experiment.name == "leaderboard-mine"
     config = experiments.configured(experiment, "smoke")
     assert config.entries == (*leaderboard.TIERS["smoke"].entries, "mine")
-    mine, ours = experiment.cells.keywords["entries"]["mine"], ENTRIES[RECOMMENDED]
+    mine, ours = experiment.settings.keywords["entries"]["mine"], ENTRIES[RECOMMENDED]
     for size in SIZES.values():
         runs = [run_of(CONFIG, entry, size, 0.2, 0) for entry in (mine, ours)]
         assert runs[0].learning_rates == pytest.approx(runs[1].learning_rates)
         assert runs[0].init_std == pytest.approx(runs[1].init_std)
-    assert sum(len(c.runs) for c in experiment.cells(config)) > 0
+    assert sum(len(c.runs) for c in experiment.settings(config)) > 0
 
 
 @pytest.mark.slow

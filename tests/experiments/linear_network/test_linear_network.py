@@ -102,10 +102,10 @@ def test_the_first_step_is_a_sign_step_and_the_loss_falls():
 def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
     """Returns a table with the optimum 0.1 (d/128)^a (m/256)^b t^(−1/4) and losses quadratic in ln η.
 
-    `noise` is the standard deviation of losses, `scatter` that of ln optimum over cells.
+    `noise` is the standard deviation of losses, `scatter` that of ln optimum over settings.
     """
     rows = []
-    for (d, m), cell in zip(config.shapes, linear_network.config.cells(config), strict=True):
+    for (d, m), setting in zip(config.shapes, linear_network.config.settings(config), strict=True):
         for rows_name in config.rows:
             shift = scatter * rng.standard_normal()
             for seed in config.seeds:
@@ -117,7 +117,7 @@ def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
                     loss = 3 + 0.1 * np.log(np.array(config.rates) / best) ** 2
                     outcome[f"loss_step{t}"] = (loss + noise * rng.standard_normal(loss.shape)).tolist()
                 run = {"rows": rows_name, "seed": seed}
-                configured = {"cell": {"arguments": dict(cell.cell.arguments)}, "lane": run}
+                configured = {"cell": {"arguments": dict(setting.setting.arguments)}, "lane": run}
                 rows.append({"hash": "", "config": configured, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 

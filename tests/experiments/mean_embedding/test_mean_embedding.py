@@ -15,17 +15,17 @@ CONTEXT = {"experiment": "mean_embedding", "tier": "laptop", "corpus": "none", "
 DRIFT = {"SGD": 1e-8, "momentum SGD": 2e-8, "SignSGD": 0.4, "LionA": 0.3, "Adam": 0.5, "Coupled Adam": 1e-8}
 
 
-def outcome(cell, run, drift, best, r_squared, scale, seed):
+def outcome(setting, run, drift, best, r_squared, scale, seed):
     """Returns an outcome with planted values for all measures that the claims read."""
-    points, jitter = len(cell.measured_steps), 1 + 0.01 * seed
-    path = "tied_embedding/embedding" if cell.model.tied else "head/kernel"
+    points, jitter = len(setting.measured_steps), 1 + 0.01 * seed
+    path = "tied_embedding/embedding" if setting.model.tied else "head/kernel"
     moments = {"r_squared": r_squared, "slope": scale, "slope_through_origin": scale}
     bins = {"frequency": [0.1, 0.01, 0.0], "norm": [1.0, 0.5, None], "second_moment": [1e-3, 1e-4, None]}
-    coupled = cell.optimizer.kind == "coupled_adam"
+    coupled = setting.optimizer.kind == "coupled_adam"
     matrix = {"average_cosine": 0.1, "isotropy": 0.9 if coupled else 0.5, "mean_norm": 0.01 if coupled else 0.3}
-    matrix |= {"against_hidden": 0.8, "first_moment_sum": 1e-7} | ({} if cell.optimizer.kind != "adam" else moments)
+    matrix |= {"against_hidden": 0.8, "first_moment_sum": 1e-7} | ({} if setting.optimizer.kind != "adam" else moments)
     vocabulary = {}
-    for name in {path, "embedding/embedding"} if not cell.model.tied else {path}:
+    for name in {path, "embedding/embedding"} if not setting.model.tied else {path}:
         scaled = run.learning_rates["embedding"] > run.learning_rates["hidden"] or (
             run.learning_rates["output"] > run.learning_rates["hidden"]
         )
@@ -41,24 +41,24 @@ def outcome(cell, run, drift, best, r_squared, scale, seed):
     }
 
 
-def table_of(config, cells, r_squared=0.85, scale=1 / 512):
+def table_of(config, settings, r_squared=0.85, scale=1 / 512):
     rows = []
-    for label, cell, runs, _ in cells:
+    for label, setting, runs, _ in settings:
         name, head = label.rsplit(", ", 1)
         rates = getattr(config, mean_embedding.config.OPTIMIZERS[name].rates_field)
         for run in runs:
             planted = DRIFT[name] if head == "untied" or "Coupled" not in name else 0.01
-            made = outcome(cell, run, planted, rates[1], r_squared, scale, run.seed)
-            config_of = {"cell": asdict(cell), "lane": asdict(run)}
+            made = outcome(setting, run, planted, rates[1], r_squared, scale, run.seed)
+            config_of = {"cell": asdict(setting), "lane": asdict(run)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
     return records.table(rows)
 
 
 def whole(config, **planted):
     """Returns the table of the tuning runs and their follow-up runs."""
-    cells = mean_embedding.config.cells(config)
-    more = mean_embedding.analysis.follow_up(table_of(config, cells, **planted), config)
-    return table_of(config, [c._replace(runs=[*c.runs, *more[c.label]]) for c in cells], **planted)
+    settings = mean_embedding.config.settings(config)
+    more = mean_embedding.analysis.follow_up(table_of(config, settings, **planted), config)
+    return table_of(config, [c._replace(runs=[*c.runs, *more[c.label]]) for c in settings], **planted)
 
 
 def verdicts(table, config):
@@ -66,9 +66,9 @@ def verdicts(table, config):
 
 
 def test_every_optimizer_is_tuned_on_one_seed_and_followed_up_on_the_others():
-    cells = mean_embedding.config.cells(CONFIG)
-    assert [c.label for c in cells[:6]] == [f"{name}, untied" for name in mean_embedding.config.OPTIMIZERS]
-    table = table_of(CONFIG, cells)
+    settings = mean_embedding.config.settings(CONFIG)
+    assert [c.label for c in settings[:6]] == [f"{name}, untied" for name in mean_embedding.config.OPTIMIZERS]
+    table = table_of(CONFIG, settings)
     assert set(table["lane.seed"]) == {0} and len(table) == 2 * (6 * 6 + 2 * 5)
     more = mean_embedding.analysis.follow_up(table, CONFIG)
     assert sum(map(len, more.values())) == 2 * 8 * 3
@@ -83,7 +83,7 @@ def test_every_optimizer_is_tuned_on_one_seed_and_followed_up_on_the_others():
 
 
 def test_adam_and_coupled_adam_get_the_same_constants():
-    optimizers = {c.label: c.cell.optimizer for c in mean_embedding.config.cells(CONFIG)}
+    optimizers = {c.label: c.setting.optimizer for c in mean_embedding.config.settings(CONFIG)}
     constants = {"b1": CONFIG.b1, "b2": CONFIG.b2, "eps": CONFIG.eps}
     assert optimizers["Adam, tied"].options == constants
     assert optimizers["Coupled Adam, tied"].options == constants | {"couple": ["output", "embedding"]}
@@ -193,7 +193,7 @@ def drawn(table, config) -> set[str]:
 def test_missing_arms_have_no_claims(arms, heads):
     config = replace(CONFIG, arms=arms, heads=heads)
     table = whole(config)
-    assert len(mean_embedding.config.cells(config)) == len(arms)
+    assert len(mean_embedding.config.settings(config)) == len(arms)
     assert arms[0] in mean_embedding.analysis.summary(table, config)
     assert drawn(table, config) & set(DRIFT) == (set(arms) if heads == ("untied",) else set())
     assert set(verdicts(table, config).values()) <= {"supported"}  # only arms that ran have claims

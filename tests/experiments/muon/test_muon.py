@@ -20,22 +20,22 @@ def table_of(config, runs_by_label, loss):
     """Returns the table of planted runs. `loss`: (arm, tuned value) → validation loss without noise."""
     rows = []
     for arm in muon.config.arms(config):
-        cell = muon.config.cell_of(config, arm)
+        setting = muon.config.setting_of(config, arm)
         for value in muon.config.tuned_values(config, arm):
             for seed in config.seeds:
                 run = muon.config.run(config, arm, value, seed)
-                if run not in runs_by_label[muon.config.cell_label(arm)]:
+                if run not in runs_by_label[muon.config.setting_label(arm)]:
                     continue
                 noise = 0.003 * np.random.default_rng([seed, len(rows)]).normal() + 0.01 * seed
                 outcome = {"status": "finished", "valid_bits_per_byte": loss(arm, value) + noise}
-                config_of = {"cell": asdict(cell), "lane": asdict(run)}
+                config_of = {"cell": asdict(setting), "lane": asdict(run)}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
 def whole(config, loss):
     """Returns the table of the selecting seeds' runs and of their follow-up runs."""
-    first = {c.label: list(c.runs) for c in muon.config.cells(config)}
+    first = {c.label: list(c.runs) for c in muon.config.settings(config)}
     more = muon.analysis.follow_up(table_of(config, first, loss), config)
     return table_of(config, {label: runs + more[label] for label, runs in first.items()}, loss)
 
@@ -58,13 +58,13 @@ def verdicts(runs, config=CONFIG):
 
 
 def test_every_arm_is_tuned_with_the_same_number_of_runs():
-    cells = {c.label: c.runs for c in muon.config.cells(CONFIG)}
-    assert {label: len(runs) for label, runs in cells.items()} == {
+    settings = {c.label: c.runs for c in muon.config.settings(CONFIG)}
+    assert {label: len(runs) for label, runs in settings.items()} == {
         "Adam": 50,
         "Muon": 50,
         "Muon, nanochat's constants": 10,
     }
-    more = muon.analysis.follow_up(table_of(CONFIG, cells, planted(0.2, 0.1)), CONFIG)
+    more = muon.analysis.follow_up(table_of(CONFIG, settings, planted(0.2, 0.1)), CONFIG)
     assert {label: len(runs) for label, runs in more.items()} == {
         "Adam": 15,
         "Muon": 15,
@@ -118,7 +118,7 @@ def test_a_tuned_value_at_the_edge_of_its_grid_is_marked():
 
 
 def test_one_finished_run_has_a_summary_and_a_figure_and_no_verdict():
-    runs = {c.label: c.runs[:1] * (c.label == "Adam") for c in muon.config.cells(CONFIG)}
+    runs = {c.label: c.runs[:1] * (c.label == "Adam") for c in muon.config.settings(CONFIG)}
     one = table_of(CONFIG, runs, planted(0.1, 0.1))
     assert len(one) == 1 and muon.analysis.summary(one, CONFIG).count("–") >= len(muon.config.arms(CONFIG))
     assert muon.figure.figure(one, CONFIG, tier="laptop", corpus="none", partial=(1, 143))

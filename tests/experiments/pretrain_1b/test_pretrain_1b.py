@@ -9,7 +9,7 @@ import pytest
 
 from experiments import pretrain_1b
 from experiments.pretrain_1b import TIERS, Config
-from experiments.pretrain_1b.config import cell_of, cells
+from experiments.pretrain_1b.config import setting_of, settings
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
 from lvp.models.configs import hayou_liu_1b
@@ -38,7 +38,7 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, ru
     At the start, ratios above √d have losses that are lower by `shrinks`.
     """
     best, rows = best or config.root, []
-    for run in runs or [run for planned in cells(config) for run in planned.runs]:
+    for run in runs or [run for planned in settings(config) for run in planned.runs]:
         rate = run.learning_rates["hidden"]
         ratio = run.learning_rates["embedding"] / rate
         loss = 4 + curvature * math.log(ratio / best) ** 2 + 0.001 * run.seed
@@ -67,7 +67,7 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, ru
 
 def tuned_table(best_rate, **planted):
     """Returns the table of the runs that select the rate and of the follow-up runs."""
-    first = cells(TUNED)[0].runs
+    first = settings(TUNED)[0].runs
     more = pretrain_1b.analysis.follow_up(table(TUNED, best_rate=best_rate, runs=first, **planted), TUNED)
     runs = [*first, *(run for runs in more.values() for run in runs)]
     return table(TUNED, best_rate=best_rate, runs=runs, **planted)
@@ -78,10 +78,10 @@ def verdicts(table, config=CONFIG):
 
 
 def test_the_paper_tier_trains_table_3():
-    cell = cell_of(Config())
-    assert cell.model == hayou_liu_1b()
-    assert cell.tokens_per_run == pytest.approx(65e9, rel=0.01)
-    assert cell.data.order == "rows" and cell.data.scored == "wikitext2"
+    setting = setting_of(Config())
+    assert setting.model == hayou_liu_1b()
+    assert setting.tokens_per_run == pytest.approx(65e9, rel=0.01)
+    assert setting.data.order == "rows" and setting.data.scored == "wikitext2"
 
 
 def ratios_of(runs) -> list[float]:
@@ -90,25 +90,25 @@ def ratios_of(runs) -> list[float]:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_the_cells_of_a_tier_differ_in_scored_steps_only_and_can_train_their_runs(tier):
+def test_the_settings_of_a_tier_differ_in_scored_steps_only_and_can_train_their_runs(tier):
     config = TIERS[tier]
-    plain, scored = cells(config)
+    plain, scored = settings(config)
     for planned in (plain, scored):
         for run in planned.runs:
-            planned.cell.check(run)
+            planned.setting.check(run)
             assert run.learning_rates["hidden"] in (config.rates or (config.rate,))
             assert len({run.learning_rates[role] for role in ("hidden", "output", "vector")}) == 1
-    assert dataclasses.replace(scored.cell, scored_steps=()) == plain.cell
+    assert dataclasses.replace(scored.setting, scored_steps=()) == plain.setting
     assert ratios_of(scored.runs) == pytest.approx([1.0, config.root], rel=1e-2)
     assert ratios_of([*plain.runs, *scored.runs]) == pytest.approx(list(config.ratios), rel=1e-2)
     assert config.measured_steps[-1] == config.steps - 1
 
 
 def test_the_laptop_tier_has_the_specified_sizes():
-    model, cell = cell_of(CONFIG).model, cell_of(CONFIG)
+    model, setting = setting_of(CONFIG).model, setting_of(CONFIG)
     assert (model.layers, model.width, model.head_dim, model.num_heads // model.num_kv_heads) == (4, 128, 32, 4)
     assert (model.window, model.context, model.vocab) == (128, 256, 4096)
-    assert cell.tokens_per_run == pytest.approx(1e6, rel=0.03)
+    assert setting.tokens_per_run == pytest.approx(1e6, rel=0.03)
     assert len(CONFIG.ratios) == 7 and len(CONFIG.seeds) == 3
     assert CONFIG.ratios[0] == 1 and CONFIG.ratios[-1] == pytest.approx(4 * 128**0.5, rel=1e-3)
 
@@ -125,7 +125,7 @@ def test_claims_follow_the_planted_values():
 
 
 def test_the_rate_is_selected_at_root_d_on_seeds_that_judge_nothing():
-    first = cells(TUNED)[0].runs
+    first = settings(TUNED)[0].runs
     assert {run.seed for run in first} == set(TUNED.selecting_seeds)
     for best in (0.003, 0.006):
         losses = table(TUNED, best_rate=best, runs=first)
@@ -208,8 +208,8 @@ def test_words_are_scored_at_equal_distances_and_only_if_asked():
     steps = dataclasses.replace(CONFIG, steps=1000).scored_steps
     assert [step + 1 for step in steps] == [200, 400, 600, 800]
     at_end = dataclasses.replace(CONFIG, scored_points=0)
-    (planned,) = cells(at_end)
-    assert planned.cell.scored_steps == () and ratios_of(planned.runs) == pytest.approx(CONFIG.ratios, rel=1e-2)
+    (planned,) = settings(at_end)
+    assert planned.setting.scored_steps == () and ratios_of(planned.runs) == pytest.approx(CONFIG.ratios, rel=1e-2)
     (claim,) = (
         c
         for c in pretrain_1b.claims.claims(table(at_end), at_end, CONTEXT)

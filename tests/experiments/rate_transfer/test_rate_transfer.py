@@ -41,21 +41,21 @@ def table_of(planted, runs_by_label, config=CONFIG, noise=2e-4, diverged=()):
         loss += noise * np.random.default_rng([len(losses), seed]).normal()
         run = run_of(config, ENTRIES[name], size, constant, seed)
         losses[size_name, repr(run)] = np.inf if constant in diverged else loss
-    cells = {c.label: c.cell for c in rate_transfer.EXPERIMENT.cells(config)}
+    settings = {c.label: c.setting for c in rate_transfer.EXPERIMENT.settings(config)}
     rows = []
     for label, run in ((label, run) for label, runs in runs_by_label.items() for run in runs):
-        size_name = next(name for name, size in config.sizes.items() if size.width == cells[label].model.width)
+        size_name = next(name for name, size in config.sizes.items() if size.width == settings[label].model.width)
         loss = losses[size_name, repr(run)]
         finished = {"status": "finished", "valid_bits_per_byte": loss}
         outcome = finished if np.isfinite(loss) else {"status": "diverged", "valid_bits_per_byte": None}
-        described = {"cell": asdict(cells[label]), "lane": asdict(run)}
+        described = {"cell": asdict(settings[label]), "lane": asdict(run)}
         rows.append({"hash": str(len(rows)), "config": described, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
 def whole(planted, config=CONFIG, **options):
     """Returns the table of the runs that tune and of the runs that judge."""
-    first = {c.label: list(c.runs) for c in rate_transfer.EXPERIMENT.cells(config)}
+    first = {c.label: list(c.runs) for c in rate_transfer.EXPERIMENT.settings(config)}
     more = analysis.follow_up(table_of(planted, first, config, **options), config)
     runs = {label: own + [x for x in more[label] if x not in own] for label, own in first.items()}
     return table_of(planted, runs, config, **options)
@@ -160,7 +160,7 @@ def test_too_few_seeds_cannot_judge():
 
 @pytest.mark.parametrize("diverged", [(), CONFIG.constants[-3:], CONFIG.constants])
 def test_unfinished_and_diverged_sweeps_have_a_summary_and_a_figure(diverged):
-    runs = {c.label: list(c.runs) for c in rate_transfer.EXPERIMENT.cells(CONFIG)}
+    runs = {c.label: list(c.runs) for c in rate_transfer.EXPERIMENT.settings(CONFIG)}
     for few in ({label: own[:1] for label, own in runs.items()}, runs):
         table = table_of(SP_IS_WORST, few, diverged=diverged)
         assert analysis.summary(table, CONFIG)
@@ -172,13 +172,13 @@ def test_unfinished_and_diverged_sweeps_have_a_summary_and_a_figure(diverged):
 
 
 @pytest.mark.parametrize("tier", rate_transfer.TIERS)
-def test_every_run_can_be_trained_in_its_cell(tier):
+def test_every_run_can_be_trained_in_its_setting(tier):
     config = rate_transfer.TIERS[tier]
-    for c in rate_transfer.EXPERIMENT.cells(config):
+    for c in rate_transfer.EXPERIMENT.settings(config):
         assert len({repr(run) for run in c.runs}) == len(c.runs)
         for run in c.runs:
-            c.cell.check(run)
-    planned = sum(len(c.runs) for c in rate_transfer.EXPERIMENT.cells(config))
+            c.setting.check(run)
+    planned = sum(len(c.runs) for c in rate_transfer.EXPERIMENT.settings(config))
     assert planned <= len(config.entries) * len(config.widths) * len(config.constants) * config.selecting
 
 

@@ -28,15 +28,15 @@ FALLING = {
 
 
 def calculated(config, planted="exact", error=0.001, size=1.0):
-    """Returns records of equation 9's cells in which the simulation equals `size` times the planted form, up to a
+    """Returns records of equation 9's settings in which the simulation equals `size` times the planted form, up to a
     relative error."""
-    for label, cell, runs, _ in representation_change.config.calculations(config):
+    for label, setting, runs, _ in representation_change.config.calculations(config):
         for run in runs:
-            sizes = config.snrs, run["batch"], cell.arguments["fan_in"]
+            sizes = config.snrs, run["batch"], setting.arguments["fan_in"]
             forms = {form: squared_representation_change(*sizes, form=form) for form in FORMS}
             lists = forms | {"simulated": size * forms[planted], "error": error * forms[planted]}
             outcome = {name: x.tolist() for name, x in lists.items()} | {"status": "finished", "draws": 9}
-            yield label, {"arguments": dict(cell.arguments)}, run, outcome
+            yield label, {"arguments": dict(setting.arguments)}, run, outcome
 
 
 def trained(config, **planted):
@@ -55,9 +55,9 @@ def trained(config, **planted):
 
 def table_of(*kinds):
     rows = [
-        {"hash": f"{label}{run}", "config": {"cell": cell, "lane": run}, "outcome": outcome, "provenance": {}}
+        {"hash": f"{label}{run}", "config": {"cell": setting, "lane": run}, "outcome": outcome, "provenance": {}}
         for kind in kinds
-        for label, cell, run, outcome in kind
+        for label, setting, run, outcome in kind
     ]
     return records.table(json.loads(records.dumps(rows)))  # records on disk are JSON
 
@@ -71,12 +71,12 @@ def drawn(table, config=LAPTOP):
 
 
 @pytest.mark.parametrize("tier", representation_change.TIERS)
-def test_cells_and_measured_steps_of_every_tier(tier):
+def test_settings_and_measured_steps_of_every_tier(tier):
     config = representation_change.TIERS[tier]
     planned = representation_change.config.calculations(config)
     assert len({c.label for c in planned}) == len(planned) == len(config.fan_ins)
     assert all([run["batch"] for run in c.runs] == list(config.batch_sizes) for c in planned)
-    assert all(records.dumps(dict(c.cell.arguments)) and c.cell.flops_per_run > 0 for c in planned)
+    assert all(records.dumps(dict(c.setting.arguments)) and c.setting.flops_per_run > 0 for c in planned)
     steps = config.measured_steps
     assert list(steps) == sorted(set(steps)) and steps[:2] == (0, 1) and steps[-1] == config.steps - 1
     assert config.batch % config.micro_batches == 0 and config.batch // config.micro_batches >= 1
@@ -92,28 +92,28 @@ def test_the_paper_tier_is_the_published_set_up():
     assert {480} <= set(paper.batch_sizes) and {768} <= set(paper.fan_ins) and {1 / 480} <= set(paper.snrs)
 
 
-def test_arms_of_one_optimizer_share_a_cell():
-    trained_cells = representation_change.config.trained(LAPTOP)
-    assert [(c.label, c.cell.optimizer.kind, len(c.runs)) for c in trained_cells] == [
+def test_arms_of_one_optimizer_share_a_setting():
+    trained_settings = representation_change.config.trained(LAPTOP)
+    assert [(c.label, c.setting.optimizer.kind, len(c.runs)) for c in trained_settings] == [
         ("LionAR", "lion_ar", 8),
         ("AdamW", "adamw", 4),
     ]
-    warmups = [run.warmup_steps for run in trained_cells[0].runs]
+    warmups = [run.warmup_steps for run in trained_settings[0].runs]
     assert warmups == [0] * 4 + [round(0.05 * LAPTOP.steps)] * 4
     assert not representation_change.config.trained(replace(LAPTOP, arms=()))
-    assert representation_change.config.cells(LAPTOP)[-2:] == trained_cells
+    assert representation_change.config.settings(LAPTOP)[-2:] == trained_settings
 
 
 @pytest.mark.parametrize("tier", representation_change.TIERS)
-def test_every_trained_cell_is_one_program_that_can_train_its_runs(tier):
+def test_every_trained_setting_is_one_program_that_can_train_its_runs(tier):
     config = representation_change.TIERS[tier]
-    for _, cell, runs, _ in representation_change.config.trained(config):
+    for _, setting, runs, _ in representation_change.config.trained(config):
         for run in runs:
-            cell.check(run)
-        assert cell.optimizer.options["weight_decay"] == 0.1 and cell.micro_batch_size >= 2
-        assert (cell.measured_steps, cell.model.tied) == (config.measured_steps, True)
+            setting.check(run)
+        assert setting.optimizer.options["weight_decay"] == 0.1 and setting.micro_batch_size >= 2
+        assert (setting.measured_steps, setting.model.tied) == (config.measured_steps, True)
         if tier == "paper":
-            assert cell.num_params == pytest.approx(124.4e6, rel=1e-3) and cell.tokens_per_step == 480 * 1024
+            assert setting.num_params == pytest.approx(124.4e6, rel=1e-3) and setting.tokens_per_step == 480 * 1024
 
 
 def test_a_calculated_run_contains_the_simulation_and_its_forms():

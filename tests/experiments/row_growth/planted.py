@@ -42,9 +42,9 @@ def table_of(config: runs.Config, law: str, *, noise: float = 0.003, departures:
     for variant in runs.variants(config):
         depart = departures * rng.normal()
         best = np.array([math.log(best_rate(LAWS[law], variant, part * variant.steps)) for part in MOVES]) + depart
-        cell = records.configuration(runs.cell(config, variant))
-        measured = len(cell["measured_steps"])
-        measured_parts = (np.array(cell["measured_steps"]) + 1) / variant.steps
+        setting = records.configuration(runs.setting(config, variant))
+        measured = len(setting["measured_steps"])
+        measured_parts = (np.array(setting["measured_steps"]) + 1) / variant.steps
         added = variant.amplitude * ADDED[variant.positions]
         for rate in runs.embedding_rates(config, variant):
             for run_seed in runs.seeds(config, variant):
@@ -60,6 +60,6 @@ def table_of(config: runs.Config, law: str, *, noise: float = 0.003, departures:
                         "later_positions": {"loss": np.interp(measured_parts, PARTS, curve).tolist()},
                     },
                 }
-                config_of = {"cell": cell, "lane": run}
+                config_of = {"cell": setting, "lane": run}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)

@@ -42,14 +42,14 @@ def test_settings_change_one_factor_at_a_time(tier):
     for variant in all_variants:
         changed = [name for name, value in vars(variant).items() if value != getattr(start, name)]
         assert len(set(changed) - {"width"}) <= 1 and (len(changed) <= 1 or set(changed) & {"token_rows", "steps"})
-    planned = runs.cells(config)
-    assert len({c.cell for c in map(hashable, planned)}) == len(planned)
+    planned = runs.settings(config)
+    assert len({c.setting for c in map(hashable, planned)}) == len(planned)
     for c in planned:
         assert len(set(map(str, c.runs))) == len(c.runs)
 
 
 def hashable(planned):
-    return planned._replace(cell=str(planned.cell))
+    return planned._replace(setting=str(planned.setting))
 
 
 def test_laptop_tier_holds_the_factors_of_the_law():
@@ -58,9 +58,9 @@ def test_laptop_tier_holds_the_factors_of_the_law():
     assert {s.amplitude for s in all_variants} == {s.std for s in all_variants} == {0.25, 1.0, 4.0}
     assert {s.positions for s in all_variants} == {"sinusoidal", "learned", "rotary"}
     assert {s.optimizer for s in all_variants} == {"adam", "lion_a"}
-    planned = runs.cells(CONFIG)
+    planned = runs.settings(CONFIG)
     assert len(planned) == len(all_variants) - 2  # an init std is traced
-    assert {c.cell.measures for c in planned} == {("inputs", "later_positions")}
+    assert {c.setting.measures for c in planned} == {("inputs", "later_positions")}
 
 
 @pytest.mark.parametrize("variant", runs.variants(CONFIG), ids=lambda s: s.label)
@@ -83,7 +83,7 @@ def test_prefixes_end_at_points_of_the_curve(lawful):
 
 def test_runs_of_a_setting_are_those_that_were_planned(lawful):
     counted = [len(analysis.records_of(lawful, CONFIG, variant)) for variant in runs.variants(CONFIG)]
-    assert sum(counted) == len(lawful) == sum(len(c.runs) for c in runs.cells(CONFIG))
+    assert sum(counted) == len(lawful) == sum(len(c.runs) for c in runs.settings(CONFIG))
     for variant, count in zip(runs.variants(CONFIG), counted, strict=True):
         assert count == len(runs.embedding_rates(CONFIG, variant)) * 3
 

@@ -1,4 +1,4 @@
-"""The cells of `vocab_effect`, and its powers and claims on tables with planted optima."""
+"""The settings of `vocab_effect`, and its powers and claims on tables with planted optima."""
 
 from dataclasses import asdict, replace
 
@@ -20,28 +20,30 @@ CONFIG = replace(vocab_effect.TIERS["laptop"], rates=geometric(0.002, 0.512, 9),
 def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
     """Returns the table of runs whose best rate on the rows is 0.03 (d/64)^(a+1/2) (m/1024)^b, quadratic in ln η."""
     rows = []
-    for (d, m), cell in zip(config.shapes, vocab_effect.config.cells(config), strict=True):
+    for (d, m), setting in zip(config.shapes, vocab_effect.config.settings(config), strict=True):
         best = 0.03 / 8 * (d / 64) ** width_power * (m / 1024) ** vocab_power * np.exp(scatter * rng.standard_normal())
-        for run in cell.runs:
+        for run in setting.runs:
             loss = 3 + 0.1 * np.log(run.learning_rates["embedding"] / best) ** 2 + noise * rng.standard_normal()
             outcome = {"status": "finished", "train_loss": loss, "curve_steps": [10, 60, 100]}
             outcome["curve_losses"] = [loss + 2, loss + 1, loss]
-            configured = {"cell": configuration(cell.cell), "lane": asdict(run)}
+            configured = {"cell": configuration(setting.setting), "lane": asdict(run)}
             rows.append({"hash": "", "config": configured, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
-def test_cells_have_the_same_steps_and_the_runs_of_width_vocab():
+def test_settings_have_the_same_steps_and_the_runs_of_width_vocab():
     config = vocab_effect.TIERS["laptop"]
-    cells = vocab_effect.config.cells(config)
-    assert {c.cell.steps for c in cells} == {config.steps} and len({c.label for c in cells}) == len(cells) == 10
-    assert {(c.cell.model.width, c.cell.model.vocab) for c in cells} >= {(32, 256), (64, 512), (128, 1024)}
+    settings = vocab_effect.config.settings(config)
+    assert {c.setting.steps for c in settings} == {config.steps} and len({c.label for c in settings}) == len(
+        settings
+    ) == 10
+    assert {(c.setting.model.width, c.setting.model.vocab) for c in settings} >= {(32, 256), (64, 512), (128, 1024)}
     changed = {name: getattr(config, name) for name in ("rates", "slice_bytes", "valid_bytes")}
     alike = replace(width_vocab.TIERS["laptop"], **changed)
-    theirs = {(c.cell.model.width, c.cell.model.vocab): c for c in width_vocab.config.cells(alike)[:5]}
-    for c in cells:
-        same = theirs.get((c.cell.model.width, c.cell.model.vocab))
-        assert same is None or (same.cell, same.runs) == (c.cell, c.runs)
+    theirs = {(c.setting.model.width, c.setting.model.vocab): c for c in width_vocab.config.settings(alike)[:5]}
+    for c in settings:
+        same = theirs.get((c.setting.model.width, c.setting.model.vocab))
+        assert same is None or (same.setting, same.runs) == (c.setting, c.runs)
 
 
 @pytest.mark.parametrize(

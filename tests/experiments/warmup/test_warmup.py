@@ -59,17 +59,19 @@ def outcome(config, name, rate, warmup_steps, seed):
     return {"status": "finished", "train_loss": loss, "valid_loss": loss, "measures": measures} | curve
 
 
-def table_of(config, cells):
+def table_of(config, settings):
     rows = []
     for name in config.arms:
-        (runs, cell) = [(c.runs, c.cell) for c in cells if c.cell == warmup_runs.arm_cell(config, name)][0]
+        (runs, setting) = [(c.runs, c.setting) for c in settings if c.setting == warmup_runs.arm_setting(config, name)][
+            0
+        ]
         momentum = warmup_runs.momentum_of(config, name)
         for run in runs:
             if set(run.options.values()) == {momentum} and run.learning_rates["hidden"] in warmup_runs.rates_of(
                 config, name
             ):
                 made = outcome(config, name, run.learning_rates["hidden"], run.warmup_steps, run.seed)
-                config_of = {"cell": asdict(cell), "lane": asdict(run)}
+                config_of = {"cell": asdict(setting), "lane": asdict(run)}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
     return records.table(rows)
 
@@ -81,14 +83,14 @@ def whole():
 
 def followed(config):
     """Returns the table of the first runs and of their follow-up runs, in rounds as a driver trains them."""
-    cells = warmup_runs.cells(config)
+    settings = warmup_runs.settings(config)
     while True:
-        table = table_of(config, cells)
+        table = table_of(config, settings)
         more = warmup.analysis.follow_up(table, config)
-        new = {c.label: [run for run in more[c.label] if run not in c.runs] for c in cells}
+        new = {c.label: [run for run in more[c.label] if run not in c.runs] for c in settings}
         if not any(new.values()):
             return table
-        cells = [c._replace(runs=[*c.runs, *new[c.label]]) for c in cells]
+        settings = [c._replace(runs=[*c.runs, *new[c.label]]) for c in settings]
 
 
 def verdicts(table, config=CONFIG):
@@ -96,28 +98,28 @@ def verdicts(table, config=CONFIG):
 
 
 def test_arms_share_programs_where_only_traced_numbers_differ(whole):
-    cells = warmup_runs.cells(CONFIG)
-    assert len(CONFIG.arms) == 8 and len(cells) == 7  # LionAR without momentum is LionAR with another β
-    assert sum(len(c.runs) for c in cells) == (5 * 5 + 3 * 4) * 3 * 2
+    settings = warmup_runs.settings(CONFIG)
+    assert len(CONFIG.arms) == 8 and len(settings) == 7  # LionAR without momentum is LionAR with another β
+    assert sum(len(c.runs) for c in settings) == (5 * 5 + 3 * 4) * 3 * 2
     assert len(whole) == (5 * 5 + 3 * 4) * 3 * 2 + 8 * 3 * 8 + 2 * 8  # LionA's stable rate is not its best
-    by_label = {c.label: c for c in cells}
+    by_label = {c.label: c for c in settings}
     assert {run.options["b"] for run in by_label["LionAR"].runs} == {0.9, 0.0}
-    for c in cells:
-        assert c.cell.micro_batches > 1 and c.cell.cooldown == 0.5
+    for c in settings:
+        assert c.setting.micro_batches > 1 and c.setting.cooldown == 0.5
         for run in c.runs:
-            c.cell.check(run)
-    assert by_label["LionAR, RRC held"].cell.optimizer.options["weight_decay"] == 3.2
+            c.setting.check(run)
+    assert by_label["LionAR, RRC held"].setting.optimizer.options["weight_decay"] == 3.2
 
 
 def test_a_grid_grows_until_the_best_rate_is_inside():
     """The planted best rate is the second of the grid, which is in reserve. The stable rates end at the fourth rate."""
     config = replace(LAPTOP, arms=("LionA", "LionAR"), more_seeds=(100, 101, 102))
-    first = warmup_runs.cells(config)
+    first = warmup_runs.settings(config)
     table = followed(config)
     for name in config.arms:
         rates = warmup_runs.rates_of(config, name)
-        (cell,) = [c for c in first if c.cell == warmup_runs.arm_cell(config, name)]
-        assert {run.learning_rates["hidden"] for run in cell.runs} == set(rates[2:-2])
+        (setting,) = [c for c in first if c.setting == warmup_runs.arm_setting(config, name)]
+        assert {run.learning_rates["hidden"] for run in setting.runs} == set(rates[2:-2])
         rows = table[table["cell.optimizer.kind"] == ARMS[name].kind]
         by_seed = rows.groupby("lane.seed")["lane.learning_rates.hidden"].agg(set)
         assert all(by_seed[seed] == set(rates[:-2]) for seed in config.seeds)
@@ -125,14 +127,14 @@ def test_a_grid_grows_until_the_best_rate_is_inside():
         assert all(by_seed[seed] == {rates[1]} | stable for seed in config.more_seeds)
         assert not any(analysis.at_edge(table, config, name, w) for w in config.warmups)
     limit = {c.label: c.runs for c in warmup_runs.all_runs(config)}
-    for cell in first:
-        assert all(run in limit[cell.label] for run in cell.runs)
+    for setting in first:
+        assert all(run in limit[setting.label] for run in setting.runs)
     assert len(table) <= sum(map(len, limit.values()))
 
 
 def test_a_grid_without_a_finished_rate_grows_downwards():
     config = replace(LAPTOP, arms=("AdamW",))
-    table = table_of(config, warmup_runs.cells(config))
+    table = table_of(config, warmup_runs.settings(config))
     table[["status", "valid_loss"]] = ["diverged", np.nan]
     assert analysis.next_rates(table, config, "AdamW", 0.0) == [0.008]
     assert analysis.next_rates(table.iloc[:0], config, "AdamW", 0.0) == []
@@ -239,16 +241,16 @@ def test_missing_arms_have_no_claims():
 
 def test_the_paper_tier_is_the_published_set_up():
     config = warmup_runs.TIERS["paper"]
-    cell = warmup_runs.arm_cell(config, "AdamW")
-    model = cell.model
+    setting = warmup_runs.arm_setting(config, "AdamW")
+    model = setting.model
     assert (model.layers, model.width, model.head_dim, model.context, model.tied) == (12, 768, 64, 1024, True)
-    assert (cell.batch, cell.steps, cell.cooldown) == (480, 5000, 0.5)
-    assert cell.optimizer.options == {"weight_decay": 0.1, "b2": 0.95, "eps": 1e-8}
+    assert (setting.batch, setting.steps, setting.cooldown) == (480, 5000, 0.5)
+    assert setting.optimizer.options == {"weight_decay": 0.1, "b2": 0.95, "eps": 1e-8}
     assert warmup_runs.arm_run(config, "AdamW", 1e-3, 0.05, 0).options == {"b1": 0.9}
     # nanoGPT's values
-    assert (cell.clip_norm, model.vocab, model.biases, model.gelu) == (1.0, 50304, False, "exact")
+    assert (setting.clip_norm, model.vocab, model.biases, model.gelu) == (1.0, 50304, False, "exact")
     assert model.init_factor("block_0/mlp/down/kernel") == 24**-0.5 and model.norm_epsilon == 1e-5
-    laptop = warmup_runs.arm_cell(warmup_runs.TIERS["laptop"], "AdamW")
+    laptop = warmup_runs.arm_setting(warmup_runs.TIERS["laptop"], "AdamW")
     assert (laptop.clip_norm, laptop.model.biases, laptop.model.gelu) == (None, True, "tanh")
 
 
@@ -277,7 +279,7 @@ def test_unusable_values_give_a_one_line_error(values, says):
 
 def test_micro_batches_that_do_not_divide_the_batch_are_refused():
     with pytest.raises(InputError, match=r"micro_batches \(5\) must divide batch"):
-        warmup_runs.cells(experiments.configured("warmup", "laptop", {"micro_batches": 5}))
+        warmup_runs.settings(experiments.configured("warmup", "laptop", {"micro_batches": 5}))
 
 
 def test_momentum_over_a_large_part_of_training_is_not_tested():
@@ -399,14 +401,14 @@ def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
     At any warm-up a run loses 0.3 nats with a probability that grows with the rate, as near the edge of stability.
     """
     config = replace(LAPTOP, arms=("AdamW",), reserve=0)
-    (cell,) = warmup_runs.cells(config)
+    (setting,) = warmup_runs.settings(config)
     judging = [
         warmup_runs.arm_run(config, "AdamW", rate, w, seed)
         for rate in config.adam_rates
         for w in config.warmups
         for seed in config.more_seeds
     ]
-    table = table_of(config, [cell._replace(runs=[*cell.runs, *judging])])
+    table = table_of(config, [setting._replace(runs=[*setting.runs, *judging])])
     rates = table["lane.learning_rates.hidden"].to_numpy()
     unstable = 1 / (1 + np.exp(-4 * np.log(rates / 0.02)))
     means = 3.4 + 0.06 * np.log(rates / 0.02) ** 2 + helps * (table["lane.warmup_steps"] == 0)

@@ -18,26 +18,26 @@ CONFIG = replace(LAPTOP, arms=("AdamW",), batches=(32, 512), seeds=(0, 1), more_
 CONTEXT = {"experiment": "warmup_batch", "tier": "laptop", "corpus": "none", "commit": "none"}
 
 
-def rows_of(config, cells, gaps, best=1):
+def rows_of(config, settings, gaps, best=1):
     """Returns records in which training without warm-up loses `gaps[batch]`, and rate number `best` is the best."""
     rows, noise = [], np.random.default_rng(0)
     configs = {(own.batch, own.steps): own for own in config.runs.values()}
-    for _, cell, runs, _ in cells:
-        rates = warmup.rates_of(configs[cell.batch, cell.steps], "AdamW")
+    for _, setting, runs, _ in settings:
+        rates = warmup.rates_of(configs[setting.batch, setting.steps], "AdamW")
         for run in runs:
             loss = 3 + 0.2 * np.log(run.learning_rates["hidden"] / rates[best]) ** 2 + 0.002 * noise.normal()
-            loss += gaps[cell.batch] * (run.warmup_steps == 0)
+            loss += gaps[setting.batch] * (run.warmup_steps == 0)
             outcome = {"status": "finished", "valid_loss": loss}
-            config_of = {"cell": asdict(cell), "lane": asdict(run)}
+            config_of = {"cell": asdict(setting), "lane": asdict(run)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 
 def table_of(gaps, config=CONFIG, **planted):
     """Returns the table of the selecting runs and of the runs that follow up."""
-    cells = warmup_batch.config.cells(config)
-    more = warmup_batch.analysis.follow_up(rows_of(config, cells, gaps, **planted), config)
-    return rows_of(config, [c._replace(runs=[*c.runs, *more[c.label]]) for c in cells], gaps, **planted)
+    settings = warmup_batch.config.settings(config)
+    more = warmup_batch.analysis.follow_up(rows_of(config, settings, gaps, **planted), config)
+    return rows_of(config, [c._replace(runs=[*c.runs, *more[c.label]]) for c in settings], gaps, **planted)
 
 
 def test_runs_keep_the_tokens_or_the_steps_of_the_base_batch():
@@ -51,11 +51,11 @@ def test_runs_keep_the_tokens_or_the_steps_of_the_base_batch():
             ratios = np.divide(warmup.rates_of(by_tokens, name), warmup.rates_of(LAPTOP, name))
             sizes = np.sqrt(ratios) if arm.kind == "lion_ar" else ratios  # of an update: LionAR's is an angle
             assert sizes == pytest.approx(root, rel=1e-3), name
-    cells = warmup_batch.config.cells(LAPTOP)
-    assert len({c.label for c in cells}) == len(cells) == 5 * 3
-    for c in cells:
+    settings = warmup_batch.config.settings(LAPTOP)
+    assert len({c.label for c in settings}) == len(settings) == 5 * 3
+    for c in settings:
         for run in c.runs:
-            c.cell.check(run)
+            c.setting.check(run)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_run_whose_momentum_lasts_too_long_is_not_tested():
 
 def test_grids_grow_in_rounds_and_no_run_measures_a_stable_rate():
     config = replace(CONFIG, arms=("LionA",), reserve=2)
-    first = warmup_batch.config.cells(config)
+    first = warmup_batch.config.settings(config)
     more = warmup_batch.analysis.follow_up(rows_of(config, first, {32: 0.1, 512: 0.3}), config)
     added = [run for runs in more.values() for run in runs]
     assert {run.seed for run in added} == set(config.seeds)  # the planted best rate is in reserve

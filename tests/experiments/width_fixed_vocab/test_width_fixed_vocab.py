@@ -47,19 +47,21 @@ def point_of(run, width):
 
 @pytest.mark.parametrize("config", width_fixed_vocab.TIERS.values(), ids=width_fixed_vocab.TIERS)
 def test_every_tier_has_each_run_once(config):
-    cells = width_fixed_vocab.config.cells(config)
-    assert [c.cell.model.width for c in cells] == list(config.widths) and len({c.label for c in cells}) == len(cells)
+    settings = width_fixed_vocab.config.settings(config)
+    assert [c.setting.model.width for c in settings] == list(config.widths) and len({c.label for c in settings}) == len(
+        settings
+    )
     points = len(config.rates) * len(config.hidden_rates)
     if config.design == "full":
         points *= int(np.prod([len(getattr(config, name)) for name in FACTORS]))
-    for c in cells:
-        assert (c.cell.model.vocab, c.cell.steps, c.epochs) == (config.vocab, config.steps, None)
+    for c in settings:
+        assert (c.setting.model.vocab, c.setting.steps, c.epochs) == (config.vocab, config.steps, None)
         assert len(c.runs) == points * len(config.seeds) == len(set(map(key, c.runs)))
 
 
 def test_laptop_tier_in_numbers():
     """The tier has 4 widths of 7 η_E × 4 η_H × 6 seeds, followed by 6 rays of 5 η_E × 6 seeds each."""
-    assert [len(c.runs) for c in width_fixed_vocab.config.cells(LAPTOP)] == [168] * 4
+    assert [len(c.runs) for c in width_fixed_vocab.config.settings(LAPTOP)] == [168] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
     assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 180 for d in (32, 48, 80, 128)}
 
@@ -84,7 +86,7 @@ def test_rays_surround_the_best_rate_at_the_best_hidden_rate_of_the_width():
     """Expected values are by hand. A best η_E at or next to the end of its grid shortens the reach."""
     more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted), STAR)
     changes = [("output_rate_factors", 0.25), ("output_rate_factors", 4.0), ("output_std_factors", 4.0)]
-    assert list(more) == [c.label for c in width_fixed_vocab.config.cells(STAR)]
+    assert list(more) == [c.label for c in width_fixed_vocab.config.settings(STAR)]
     for (d, (hidden, _, near)), runs in zip(PLANTED.items(), more.values(), strict=True):
         expected = [
             (STAR.rates[i], hidden, COMMON | {name: x}, seed)
@@ -97,14 +99,14 @@ def test_rays_surround_the_best_rate_at_the_best_hidden_rate_of_the_width():
 
 
 def test_a_star_changes_one_factor_at_a_time_and_is_part_of_the_full_grid():
-    full = width_fixed_vocab.config.cells(replace(LAPTOP, design="full"))
-    cells, more = (
-        width_fixed_vocab.config.cells(LAPTOP),
+    full = width_fixed_vocab.config.settings(replace(LAPTOP, design="full"))
+    settings, more = (
+        width_fixed_vocab.config.settings(LAPTOP),
         width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, planted), LAPTOP),
     )
-    for few, many in zip(cells, full, strict=True):
-        d, first, then = few.cell.model.width, set(map(key, few.runs)), set(map(key, more[few.label]))
-        assert few.cell == many.cell and first | then < set(map(key, many.runs))
+    for few, many in zip(settings, full, strict=True):
+        d, first, then = few.setting.model.width, set(map(key, few.runs)), set(map(key, more[few.label]))
+        assert few.setting == many.setting and first | then < set(map(key, many.runs))
         assert not first & then and len(then) == len(more[few.label])
         assert all(point_of(run, d)[2] == COMMON for run in few.runs)
         changed = [[x for x in point_of(run, d)[2].items() if x[1] != 1.0] for run in more[few.label]]
@@ -132,8 +134,8 @@ def test_a_diverged_width_is_followed_up():
 @pytest.mark.parametrize("config", [LAPTOP, FULL], ids=["star", "full"])
 def test_stds_and_rates_equal_the_settings(config):
     points = [(*x, seed) for x, seed in product(width_fixed_vocab.config.points(config), config.seeds)]
-    for c in width_fixed_vocab.config.cells(config):
-        d = c.cell.model.width
+    for c in width_fixed_vocab.config.settings(config):
+        d = c.setting.model.width
         assert [(*point_of(run, d), run.seed) for run in c.runs] == points
         assert all(run.learning_rates["vector"] == run.learning_rates["hidden"] for run in c.runs)
         assert {run.init_std["hidden"] for run in c.runs} == {d**-0.5}
@@ -165,11 +167,11 @@ def rows_of(config, runs, loss, diverged):
 
 
 def stages(config, loss, diverged):
-    """Returns the rows of the cells and of their follow-up."""
-    cells = width_fixed_vocab.config.cells(config)
-    first = rows_of(config, [(c.cell.model.width, x) for c in cells for x in c.runs], loss, diverged)
+    """Returns the rows of the settings and of their follow-up."""
+    settings = width_fixed_vocab.config.settings(config)
+    first = rows_of(config, [(c.setting.model.width, x) for c in settings for x in c.runs], loss, diverged)
     more = width_fixed_vocab.analysis.follow_up(records.table(first), config)
-    rest = [(c.cell.model.width, x) for c in cells for x in more.get(c.label, ())]
+    rest = [(c.setting.model.width, x) for c in settings for x in more.get(c.label, ())]
     return first, rows_of(config, rest, loss, diverged)
 
 
@@ -483,5 +485,5 @@ def test_select_takes_all_values_at_once():
 )
 def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
-        width_fixed_vocab.config.cells(experiments.configured("width_fixed_vocab", "smoke", values))
+        width_fixed_vocab.config.settings(experiments.configured("width_fixed_vocab", "smoke", values))
     assert "\n" not in str(caught.value)

@@ -19,9 +19,9 @@ BEST = {"sqrt": 0.4, "plain": 0.2}  # the planted η_hidden · d
 POWER = {"sqrt": -0.6, "plain": 0.1}  # the planted exponents of η_E
 
 
-def row_of(cell, run, best=BEST, noise=0.0):
+def row_of(setting, run, best=BEST, noise=0.0):
     """A finished run whose loss is a parabola in ln η_E and in ln η_hidden."""
-    model, rates = cell.model, run.learning_rates
+    model, rates = setting.model, run.learning_rates
     token_rows = "plain" if model.embedding_multiplier == 1 else "sqrt"
     eta = 0.016 / model.embedding_multiplier * (model.width / 64) ** (POWER[token_rows] + 0.5 * (token_rows == "sqrt"))
     hidden = rates["hidden"] * model.width / best[token_rows]
@@ -35,34 +35,36 @@ def row_of(cell, run, best=BEST, noise=0.0):
 
 
 def trained(config, **planted):
-    """The table of a whole sweep with planted losses, and the cells with all their runs."""
-    cells = {planned.label: planned._replace(runs=list(planned.runs)) for planned in width_vocab.config.cells(config)}
-    rows = [row_of(c.cell, run, **planted) for c in cells.values() for run in c.runs]
+    """The table of a whole sweep with planted losses, and the settings with all their runs."""
+    settings = {
+        planned.label: planned._replace(runs=list(planned.runs)) for planned in width_vocab.config.settings(config)
+    }
+    rows = [row_of(c.setting, run, **planted) for c in settings.values() for run in c.runs]
     while any(new := analysis.follow_up(pd.DataFrame(rows), config).values()):
-        for label, runs in zip(cells, new, strict=True):
-            rows += [row_of(cells[label].cell, run, **planted) for run in runs]
-            assert not any(run in cells[label].runs for run in runs)
-            cells[label].runs.extend(runs)
-    return pd.DataFrame(rows), cells
+        for label, runs in zip(settings, new, strict=True):
+            rows += [row_of(settings[label].setting, run, **planted) for run in runs]
+            assert not any(run in settings[label].runs for run in runs)
+            settings[label].runs.extend(runs)
+    return pd.DataFrame(rows), settings
 
 
 @pytest.mark.parametrize("design", ["adaptive", "grid"])
 def test_every_width_trains_at_the_constant_tuned_at_the_smallest_width(design):
     config = replace(WORKSTATION, design=design)
-    table, cells = trained(config)
+    table, settings = trained(config)
     tuning = set(config.tuning_seeds)
-    for label, planned in cells.items():
+    for label, planned in settings.items():
         own = BEST["plain" if "plain" in label else "sqrt"]
         constants = {
-            (run.seed in tuning, round(run.learning_rates["hidden"] * planned.cell.model.width, 9))
+            (run.seed in tuning, round(run.learning_rates["hidden"] * planned.setting.model.width, 9))
             for run in planned.runs
         }
         tried = {(True, constant) for constant in config.hidden_constants}
-        assert constants == {(False, own)} | (tried if planned.cell.model.width == 64 else set())
+        assert constants == {(False, own)} | (tried if planned.setting.model.width == 64 else set())
         if design == "grid":
             assert sum(run.seed not in tuning for run in planned.runs) == len(config.rates) * len(config.seeds)
     sizes = {planned.label: len(planned.runs) for planned in all_runs(config)}
-    assert all(len(planned.runs) <= sizes[label] for label, planned in cells.items())
+    assert all(len(planned.runs) <= sizes[label] for label, planned in settings.items())
     for token_rows in config.token_rows:
         assert analysis.hidden_constant(table, config, token_rows) == (BEST[token_rows], False)
         _, fit = analysis.optima(table, config, token_rows)
@@ -92,8 +94,8 @@ def test_the_edge_of_the_tried_constants_is_reported():
 
 
 def test_a_reading_without_a_finished_setting_has_no_constant_and_no_further_runs():
-    first = width_vocab.config.cells(WORKSTATION)
-    rows = [row_of(planned.cell, run) for planned in first for run in planned.runs]
+    first = width_vocab.config.settings(WORKSTATION)
+    rows = [row_of(planned.setting, run) for planned in first for run in planned.runs]
     table = pd.DataFrame(rows)
     diverged = table["cell.model.embedding_multiplier"] > 1
     table.loc[diverged, "status"] = "diverged"

@@ -103,7 +103,7 @@ def test_uncertain_points_have_less_weight():
 
 @pytest.mark.parametrize(("scatter", "noise"), [(0.0, 0.1), (0.05, 0.1), (0.05, 0.02), (0.2, 0.1)])
 def test_intervals_have_their_coverage(scatter, noise):
-    """Uses 300 grids of 3 widths × 3 vocabularies, with known seed noise that differs between cells and an unknown
+    """Uses 300 grids of 3 widths × 3 vocabularies, with known seed noise that differs between settings and an unknown
     scatter."""
     rng, covered = np.random.default_rng([int(1000 * scatter), int(1000 * noise)]), []
     for _ in range(300):

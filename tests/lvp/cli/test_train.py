@@ -80,9 +80,9 @@ def test_the_rule_gives_rates_and_forward_multipliers(words, tmp_path):
     configs = []
     for rule in (["lvp"], ["umup"], ["umup", "--set", "output_multiplier=3"]):
         arguments = main.parser().parse_args([*words, "--rule", *rule, "--out", str(tmp_path / "out")])
-        configs.append(train._cell_and_run(arguments))
+        configs.append(train._setting_and_run(arguments))
     assert [run.hidden_rate for _, run in configs] == pytest.approx([0.02] * 3)
-    lvp, umup, chosen = (cell.model.output_multiplier for cell, _ in configs)
+    lvp, umup, chosen = (setting.model.output_multiplier for setting, _ in configs)
     assert lvp == 1 != umup and chosen == 3
 
 

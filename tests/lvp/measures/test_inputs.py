@@ -12,7 +12,7 @@ from lvp import measures, roles, training
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder, first_input
 from lvp.models.layers import sinusoidal_positions
-from lvp.training import Cell, DataConfig, Program, Run, TrainingData
+from lvp.training import DataConfig, Program, Run, Setting, TrainingData
 
 MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=12, embedding_multiplier=4.0)
 TOKENS = jnp.array([[1, 2, 3, 1], [5, 6, 7, 8]])
@@ -38,11 +38,11 @@ def test_rows_and_positions_are_told_apart(positions):
 
 @pytest.mark.slow
 def test_a_measured_step_records_them():
-    cell = Cell(MODEL, DataConfig("none"), batch=4, steps=3, measured_steps=(0, 2), measures=("inputs",))
+    setting = Setting(MODEL, DataConfig("none"), batch=4, steps=3, measured_steps=(0, 2), measures=("inputs",))
     tokens = np.random.default_rng(0).integers(0, 40, 600).astype(np.int32)
-    data = TrainingData.from_tokens(cell, tokens[:500], tokens[500:])
+    data = TrainingData.from_tokens(setting, tokens[:500], tokens[500:])
     run = Run(dict.fromkeys(roles.ROLES, 0.1), dict.fromkeys(roles.ROLES, 0.25), 0)
-    (outcome,) = training.run(Program(cell), [run], data)
+    (outcome,) = training.run(Program(setting), [run], data)
     sizes = outcome.measures["inputs"]
     assert outcome.status == "finished" and set(outcome.measures) == {"inputs"}
     assert sizes["rows"][0] == pytest.approx(1.0, abs=0.3)  # init std times multiplier

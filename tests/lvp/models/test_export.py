@@ -42,8 +42,8 @@ def drawn(config):
 
 def save(path, config, steps=3):
     """Saves random weights as a finished run keeps them."""
-    params, cell = drawn(config), {"model": vars(config), "steps": steps}
-    checkpoints.save(path, 3, {"params": params}, "0" * 16, config={"cell": cell})
+    params, setting = drawn(config), {"model": vars(config), "steps": steps}
+    checkpoints.save(path, 3, {"params": params}, "0" * 16, config={"cell": setting})
     return params
 
 

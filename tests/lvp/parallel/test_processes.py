@@ -18,12 +18,12 @@ from lvp import roles, training
 from lvp.files import checkpoints
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import processes, sharding
-from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run
+from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting
 
 ROOT = Path(__file__).parents[3]
 STEPS, HALF = 20, 9
 MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=8, head_dim=4, positions="rotary", mlp="swiglu")
-CELL = Cell(MODEL, DataConfig("none", order="rows"), 4, STEPS, OptimizerConfig("adamw", {"weight_decay": 0.1}))
+SETTING = Setting(MODEL, DataConfig("none", order="rows"), 4, STEPS, OptimizerConfig("adamw", {"weight_decay": 0.1}))
 RUN = Run(dict.fromkeys(roles.ROLES, 0.02), dict.fromkeys(roles.ROLES, 0.2), 0)
 LATE = 40.0  # seconds; a collective operation on CPUs waits 30
 TOLERANCE = 1e-5  # nats, compared with one device
@@ -31,12 +31,12 @@ TOLERANCE = 1e-5  # nats, compared with one device
 
 def feed(mesh):
     tokens = np.arange(2000, dtype=np.int32) ** 2 % MODEL.vocab
-    return training.StreamedTokens(CELL, tokens[:1900], tokens[1900:], RUN.seed, mesh)
+    return training.StreamedTokens(SETTING, tokens[:1900], tokens[1900:], RUN.seed, mesh)
 
 
 @functools.cache
 def program(mesh) -> Program:
-    return Program(CELL, mesh=mesh)
+    return Program(SETTING, mesh=mesh)
 
 
 def train(mesh, **options) -> list[float]:

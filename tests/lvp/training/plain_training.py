@@ -1,4 +1,4 @@
-"""The training of a cell, reimplemented: dense loss, optax, one dispatch per step, gradients of every micro-batch
+"""The training of a setting, reimplemented: dense loss, optax, one dispatch per step, gradients of every micro-batch
 kept."""
 
 from typing import Any, NamedTuple
@@ -25,9 +25,9 @@ class Step(NamedTuple):
     updates: Any
 
 
-def steps(cell, run, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
+def steps(setting, run, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
     """Returns all steps of a run under `tx`, whose update receives `extra` of the gradients of the micro-batches."""
-    model = decoder(cell.model)
+    model = decoder(setting.model)
     init_key, data_key = jax.random.split(jax.random.key(run.seed))
 
     @jax.jit
@@ -41,8 +41,8 @@ def steps(cell, run, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
     @jax.jit
     def step_of(params, state, step):
         tokens = jnp.asarray(data.train.tokens)
-        windows = batches.random_windows(tokens, data_key, step, cell.batch, cell.model.context)
-        parts = windows.reshape(cell.micro_batches, -1, windows.shape[1])
+        windows = batches.random_windows(tokens, data_key, step, setting.batch, setting.model.context)
+        parts = windows.reshape(setting.micro_batches, -1, windows.shape[1])
         losses, micro = jax.vmap(jax.value_and_grad(loss_of), in_axes=(None, 0))(params, parts)
         mean = jax.tree.map(lambda x: x.mean(axis=0), micro)
         updates, after = tx.update(mean, state, params, **extra(micro))
@@ -51,7 +51,7 @@ def steps(cell, run, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
 
     params, state = start()
     taken = []
-    for step in range(cell.steps):
+    for step in range(setting.steps):
         this, params, state = step_of(params, state, step)
         taken.append(this._replace(loss=float(this.loss)))
     return taken

@@ -10,12 +10,12 @@ from lvp import measures, optim, roles, training
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData
+from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting, TrainingData
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
 ADAMW = OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.1}, traced=("b1",))
-CELL = Cell(
+SETTING = Setting(
     DecoderConfig(vocab=40, width=16, layers=1, context=12),
     DataConfig("none"),
     batch=6,
@@ -26,26 +26,26 @@ CELL = Cell(
     cooldown=0.5,
 )
 HELD = dataclasses.replace(
-    CELL, optimizer=OptimizerConfig("lion_ar", {"weight_decay": 0.1, "batch_size": CELL.batch}, traced=("b",))
+    SETTING, optimizer=OptimizerConfig("lion_ar", {"weight_decay": 0.1, "batch_size": SETTING.batch}, traced=("b",))
 )
 
 
-def run(cell=CELL, rate=0.01, warmup=2, momentum=0.9, seed=0):
+def run(setting=SETTING, rate=0.01, warmup=2, momentum=0.9, seed=0):
     ones = dict.fromkeys(roles.ROLES, 1.0)
     rates, std = ({r: x * y for r, y in ones.items()} for x in (rate, 0.25))
-    return Run(rates, std, seed, warmup, {cell.optimizer.momentum: momentum})
+    return Run(rates, std, seed, warmup, {setting.optimizer.momentum: momentum})
 
 
 @pytest.fixture(scope="module")
 def data():
     tokens = np.random.default_rng(0).zipf(1.4, 4000)
     tokens = (tokens[tokens <= 40] - 1)[:600].astype(np.int32)
-    return TrainingData.from_tokens(CELL, tokens[:500], tokens[500:])
+    return TrainingData.from_tokens(SETTING, tokens[:500], tokens[500:])
 
 
 @pytest.fixture(scope="module")
 def program():
-    return Program(CELL)
+    return Program(SETTING)
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +53,16 @@ def held():
     return Program(HELD)
 
 
-def reference_steps(trained_run, data, cell=CELL, **changed):
+def reference_steps(trained_run, data, setting=SETTING, **changed):
     """Runs the same training with `plain_training`, with the given changes."""
-    rate = optim.trapezoid(trained_run.learning_rates["hidden"], cell.steps, warmup_steps=trained_run.warmup_steps)
-    if cell is HELD:
-        options = {"batch_size": cell.batch, "b": trained_run.options["b"], "weight_decay": 0.1} | changed
-        extra = lambda micro: {"gradient_snr": optim.gradient_snr(micro, cell.micro_batch_size)}  # noqa: E731
-        return plain_training.steps(cell, trained_run, data, optim.lion_ar(rate, **options), extra)
+    rate = optim.trapezoid(trained_run.learning_rates["hidden"], setting.steps, warmup_steps=trained_run.warmup_steps)
+    if setting is HELD:
+        options = {"batch_size": setting.batch, "b": trained_run.options["b"], "weight_decay": 0.1} | changed
+        extra = lambda micro: {"gradient_snr": optim.gradient_snr(micro, setting.micro_batch_size)}  # noqa: E731
+        return plain_training.steps(setting, trained_run, data, optim.lion_ar(rate, **options), extra)
     mask = lambda params: jax.tree.map(lambda role: role != "vector", roles.labels(params))  # noqa: E731
     options = {"b1": trained_run.options["b1"], "b2": 0.95, "weight_decay": 0.1, "mask": mask} | changed
-    return plain_training.steps(cell, trained_run, data, optim.adamw(rate, **options))
+    return plain_training.steps(setting, trained_run, data, optim.adamw(rate, **options))
 
 
 @pytest.mark.slow
@@ -79,8 +79,8 @@ def test_training_equals_plain_micro_batches_with_the_schedule(program, data, wa
 
 @pytest.mark.slow
 def test_the_number_of_micro_batches_changes_training_only_to_rounding(data):
-    cells = [dataclasses.replace(CELL, micro_batches=k, measured_steps=()) for k in (1, 6)]
-    whole, parts = [training.run(Program(cell), [run()], data)[0] for cell in cells]
+    settings = [dataclasses.replace(SETTING, micro_batches=k, measured_steps=()) for k in (1, 6)]
+    whole, parts = [training.run(Program(setting), [run()], data)[0] for setting in settings]
     np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=3e-5)
 
 
@@ -97,15 +97,15 @@ def test_warmups_momenta_and_rates_share_one_compilation(program, data):
 @pytest.mark.parametrize("which", ["program", slow("held")])
 def test_measures_equal_a_direct_calculation(which, data, request):
     program = request.getfixturevalue(which)
-    cell = program.cell
-    trained_run = run(cell)
+    setting = program.setting
+    trained_run = run(setting)
     (result,) = training.run(program, [trained_run], data)
-    taken = reference_steps(trained_run, data, cell)
-    for at, step in ((0, 0), (1, cell.steps - 1)):
+    taken = reference_steps(trained_run, data, setting)
+    for at, step in ((0, 0), (1, setting.steps - 1)):
         before = taken[step]
         matrices = {path: {k: v[at] for k, v in m.items()} for path, m in result.measures["matrices"].items()}
-        phi = by_path(optim.gradient_snr(before.micro_gradients, cell.micro_batch_size))
-        inputs = decoder(cell.model).apply(before.params, data.probe, capture=True)[1]
+        phi = by_path(optim.gradient_snr(before.micro_gradients, setting.micro_batch_size))
+        inputs = decoder(setting.model).apply(before.params, data.probe, capture=True)[1]
         weights, moves, gradients = map(by_path, (before.params, before.updates, before.gradients))
         momentum = measures.first_moments(before.opt)
         for path, measured in matrices.items():
@@ -136,7 +136,7 @@ def test_representation_change_is_held_by_the_snr_of_each_parameter(held, data):
 
 @pytest.mark.slow
 def test_measuring_micro_batches_changes_training_only_to_rounding(program, data):
-    plain = Program(dataclasses.replace(CELL, measured_steps=()))
+    plain = Program(dataclasses.replace(SETTING, measured_steps=()))
     (measured,) = training.run(program, [run()], data)
     (result,), (another_seed,) = (training.run(plain, [trained_run], data) for trained_run in (run(), run(seed=1)))
     plain_training.assert_same_to_rounding(measured, result)
@@ -153,24 +153,24 @@ def test_measuring_micro_batches_changes_training_only_to_rounding(program, data
         ({"measures": ("movements",)}, "measures must hold only"),
     ],
 )
-def test_impossible_cells_are_named(changes, named):
+def test_impossible_settings_are_named(changes, named):
     with pytest.raises(InputError, match=named):
-        dataclasses.replace(CELL, **changes)
+        dataclasses.replace(SETTING, **changes)
 
 
 @pytest.mark.parametrize(
     "changes, named",
     [
         ({"warmup_steps": 5}, r"warmup_steps \(5\) plus cooldown .* must not exceed steps \(8\)"),
-        ({"options": {}}, r"the options that its cell traces \(b1\), got none"),
-        ({"options": {"b2": 0.9}}, r"the options that its cell traces \(b1\), got b2"),
+        ({"options": {}}, r"the options that its setting traces \(b1\), got none"),
+        ({"options": {"b2": 0.9}}, r"the options that its setting traces \(b1\), got b2"),
     ],
 )
 def test_untrainable_runs_are_named(changes, named):
     with pytest.raises(InputError, match=named):
-        CELL.check(dataclasses.replace(run(), **changes))
+        SETTING.check(dataclasses.replace(run(), **changes))
     with pytest.raises(InputError, match="constant"):
-        dataclasses.replace(CELL, cooldown=None).check(run())
+        dataclasses.replace(SETTING, cooldown=None).check(run())
     with pytest.raises(InputError, match="at least 2 micro-batches"):
         measures.snr({"head": {"kernel": np.ones((2, 2))}}, {"head": {"kernel": np.ones((1, 2))}}, 1, 4)
 
@@ -182,9 +182,9 @@ def test_only_arguments_of_the_factory_can_be_traced():
 
 
 def test_evaluation_and_probe_use_at_most_a_micro_batch_and_no_padding(data):
-    assert data.valid.shape[1] == data.probe.shape[0] == CELL.micro_batch_size == 2
+    assert data.valid.shape[1] == data.probe.shape[0] == SETTING.micro_batch_size == 2
     weights, targets = data.valid_weights.ravel(), data.valid[..., 1:].ravel()
     np.testing.assert_array_equal(targets[weights > 0], np.concatenate([data.valid[0, 0, 1:], targets[12:]])[:99])
     assert weights.sum() == 99  # every token of 100 except the first
-    short = TrainingData.from_tokens(CELL, data.train.tokens, data.train.tokens[:14])
+    short = TrainingData.from_tokens(SETTING, data.train.tokens, data.train.tokens[:14])
     np.testing.assert_array_equal(short.probe, [data.train.tokens[:12]] * 2)

@@ -13,11 +13,11 @@ from lvp import roles, training
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData
+from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting, TrainingData
 from sweeps import work
 from tests.lvp.training import plain_training
 
-CELL = Cell(
+SETTING = Setting(
     DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
     DataConfig("none"),
     batch=4,
@@ -33,11 +33,11 @@ RUN = Run(dict.fromkeys(roles.ROLES, RATE), dict.fromkeys(roles.ROLES, 1.0), 3)
 @pytest.fixture(scope="module")
 def data():
     tokens = np.random.default_rng(0).integers(0, 30, 400).astype(np.int32)
-    return TrainingData.from_tokens(CELL, tokens[:300], tokens[300:])
+    return TrainingData.from_tokens(SETTING, tokens[:300], tokens[300:])
 
 
 def outcome(data, **changes):
-    (result,) = training.run(Program(dataclasses.replace(CELL, **changes)), [RUN], data)
+    (result,) = training.run(Program(dataclasses.replace(SETTING, **changes)), [RUN], data)
     return result
 
 
@@ -54,7 +54,7 @@ def norms(result):
 @pytest.mark.slow
 def test_an_update_is_at_most_the_rate_times_the_norm(data):
     """SGD's update is the gradient times the rate. The norm clips the first step."""
-    gradient = plain_training.steps(CELL, RUN, data, optax.sgd(RATE))[0].gradients
+    gradient = plain_training.steps(SETTING, RUN, data, optax.sgd(RATE))[0].gradients
     norm = 0.5 * float(optax.tree.norm(gradient))
     clipped = norms(outcome(data, clip_norm=norm, measures=("movement",))) / RATE
     assert clipped[0] == pytest.approx(norm, rel=1e-4) and np.all(clipped <= norm * (1 + 1e-4))
@@ -83,8 +83,8 @@ def test_validation_changes_training_only_to_rounding(data, plain):
 
 @pytest.mark.slow
 def test_later_positions_are_the_second_half_of_each_window(data):
-    last = plain_training.steps(CELL, RUN, data, optax.sgd(RATE))[-1]
-    params, model = optax.apply_updates(last.params, last.updates), decoder(CELL.model)
+    last = plain_training.steps(SETTING, RUN, data, optax.sgd(RATE))[-1]
+    params, model = optax.apply_updates(last.params, last.updates), decoder(SETTING.model)
     windows = jnp.concatenate(data.valid)
     logits = model.apply(params, windows[:, :-1]) @ model.head(params)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, windows[:, 1:])
@@ -98,7 +98,7 @@ def test_later_positions_are_the_second_half_of_each_window(data):
 @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan")])
 def test_a_norm_must_be_above_zero(norm):
     with pytest.raises(InputError, match="clip_norm must be finite and above zero"):
-        dataclasses.replace(CELL, clip_norm=norm)
+        dataclasses.replace(SETTING, clip_norm=norm)
 
 
 def test_a_record_contains_the_utilisation_of_the_device(monkeypatch):
@@ -112,10 +112,10 @@ def test_a_record_contains_the_utilisation_of_the_device(monkeypatch):
 
     def speed(devices):
         mesh = SimpleNamespace(size=devices) if devices > 1 else None
-        return work._speed(CELL, mesh, 2, 10, 10 * 2 * CELL.tokens_per_step / 1e9)
+        return work._speed(SETTING, mesh, 2, 10, 10 * 2 * SETTING.tokens_per_step / 1e9)
 
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
-    part = CELL.model.flops_per_token() * 1e9 / 989e12
+    part = SETTING.model.flops_per_token() * 1e9 / 989e12
     assert speed(1)["mfu"] == pytest.approx(part, abs=1e-4) and speed(1)["peak_bytes"] == 123
     assert speed(4)["mfu"] == pytest.approx(part / 4, abs=1e-4) and speed(4)["tokens_per_second"] == pytest.approx(1e9)
     Device.device_kind, Device.memory_stats = "cpu", lambda self: None

@@ -9,11 +9,11 @@ import pytest
 from lvp import optim, training
 from lvp.models.configs import DecoderConfig
 from lvp.parametrization import table
-from lvp.training import Cell, DataConfig, Program, Run, TrainingData
+from lvp.training import DataConfig, Program, Run, Setting, TrainingData
 from lvp.training.outcome import curve
 
 MODEL = DecoderConfig(24, 16, layers=1, context=8, head_dim=8)
-CELL = Cell(MODEL, DataConfig("none"), batch=4, steps=12, cooldown=0.5)
+SETTING = Setting(MODEL, DataConfig("none"), batch=4, steps=12, cooldown=0.5)
 RUN = Run.under(table("lvp", width=16, vocab=24), 0.02, 0, warmup_steps=3)
 TOKENS = np.arange(600, dtype=np.int32) ** 2 % MODEL.vocab
 
@@ -40,9 +40,9 @@ def test_values_that_are_not_finite_are_none():
 
 def test_norms_and_rates_of_a_run():
     """The first norm is that of the initial gradient, and clipping does not change it."""
-    data = TrainingData.from_tokens(CELL, TOKENS[:500], TOKENS[500:])
-    (plain,) = training.run(Program(CELL), [RUN], data)
-    (clipped,) = training.run(Program(clipping := replace(CELL, clip_norm=0.01)), [RUN], data)
+    data = TrainingData.from_tokens(SETTING, TOKENS[:500], TOKENS[500:])
+    (plain,) = training.run(Program(SETTING), [RUN], data)
+    (clipped,) = training.run(Program(clipping := replace(SETTING, clip_norm=0.01)), [RUN], data)
     schedule = optim.trapezoid(RUN.hidden_rate, 12, warmup_steps=3, cooldown=0.5)
     np.testing.assert_allclose(plain.curve_rates, schedule(np.arange(12)), rtol=1e-5)
     program = Program(clipping)

@@ -12,7 +12,7 @@ from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.decoder import decoder
 from lvp.parametrization import table, uniform
-from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData
+from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting, TrainingData
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
@@ -23,12 +23,12 @@ LVP = table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqrt")
 @pytest.fixture(scope="module")
 def data_of():
     tokens = (np.random.default_rng(0).zipf(1.4, 4000) % VOCAB)[:600].astype(np.int32)
-    return lambda cell: TrainingData.from_tokens(cell, tokens[:500], tokens[500:])
+    return lambda setting: TrainingData.from_tokens(setting, tokens[:500], tokens[500:])
 
 
-def cell_of(optimizer):
+def setting_of(optimizer):
     model = DecoderConfig(VOCAB, WIDTH, layers=1, context=12, **forward_multipliers(LVP))
-    return Cell(model, DataConfig("none"), batch=4, steps=6, optimizer=optimizer)
+    return Setting(model, DataConfig("none"), batch=4, steps=6, optimizer=optimizer)
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def cell_of(optimizer):
     ],
 )
 def test_the_program_equals_the_documented_chain(optimizer, factory, decay, data_of):
-    cell = cell_of(optimizer)
-    run, data = Run.under(LVP, RATE, seed=0), data_of(cell)
-    (outcome,) = training.run(Program(cell), [run], data)
+    setting = setting_of(optimizer)
+    run, data = Run.under(LVP, RATE, seed=0), data_of(setting)
+    (outcome,) = training.run(Program(setting), [run], data)
     options = {name: value for name, value in optimizer.options.items() if name != "weight_decay"}
     chain = optim.parametrized(factory, LVP, learning_rate=RATE, weight_decay=decay, **options)
-    by_hand = [step.loss for step in plain_training.steps(cell, run, data, chain)]
+    by_hand = [step.loss for step in plain_training.steps(setting, run, data, chain)]
     np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
     # Control: one rate for all roles gives another training.
     one_rate = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE, **options)
-    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, run, data, one_rate)], rtol=1e-3)
+    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(setting, run, data, one_rate)], rtol=1e-3)
 
 
 def test_a_run_has_the_tables_numbers_and_its_deviations():

@@ -14,16 +14,16 @@ from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData, language, records, tasks
+from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting, TrainingData, language, records, tasks
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
-PLAIN = Cell(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
+PLAIN = Setting(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
 MEASURED = dataclasses.replace(PLAIN, measured_steps=(0, 3, 6), measures=("movement", "vocabulary"))
 ADAM = {"b1": 0.9, "b2": 0.99, "eps": 1e-8}
 
 
-def cell(kind="adam", tied=False, **options):
+def setting(kind="adam", tied=False, **options):
     model = dataclasses.replace(PLAIN.model, tied=tied)
     return dataclasses.replace(MEASURED, model=model, optimizer=OptimizerConfig(kind, options))
 
@@ -43,20 +43,20 @@ def data():
 def programs():
     """Compiling a program takes seconds, so the tests share the programs."""
     return {
-        "untied": Program(cell(**ADAM)),
-        "tied": Program(cell(tied=True, **ADAM)),
-        "sgd": Program(cell("sgd", momentum=0.9)),
-        "coupled": Program(cell("coupled_adam", couple=("output", "embedding"))),
+        "untied": Program(setting(**ADAM)),
+        "tied": Program(setting(tied=True, **ADAM)),
+        "sgd": Program(setting("sgd", momentum=0.9)),
+        "coupled": Program(setting("coupled_adam", couple=("output", "embedding"))),
     }
 
 
 @pytest.mark.parametrize("cell", [PLAIN, MEASURED], ids=["plain", "measured"])
-def test_micro_batches_trace_the_loss_as_often_as_a_whole_batch(cell, data, monkeypatch):
+def test_micro_batches_trace_the_loss_as_often_as_a_whole_batch(setting, data, monkeypatch):
     def traces(micro_batches):
         calls = []
         monkeypatch.setattr(language, "next_token_loss", lambda *a, **k: calls.append(1) or next_token_loss(*a, **k))
-        program = Program(dataclasses.replace(cell, micro_batches=micro_batches))
-        runs, zero = program.arrays([program.cell.example_run()]), np.int32(0)
+        program = Program(dataclasses.replace(setting, micro_batches=micro_batches))
+        runs, zero = program.arrays([program.setting.example_run()]), np.int32(0)
         jax.eval_shape(program.advance, zero, zero, program.run_shapes(), runs, data)
         return len(calls)
 
@@ -67,7 +67,7 @@ def test_micro_batches_trace_the_loss_as_often_as_a_whole_batch(cell, data, monk
 @pytest.mark.parametrize("head", ["untied", "tied"])
 def test_measuring_changes_training_only_to_rounding(head, programs, data):
     """The two gradients of a tied head are computed separately and added."""
-    plain = Program(dataclasses.replace(programs[head].cell, measured_steps=()))
+    plain = Program(dataclasses.replace(programs[head].setting, measured_steps=()))
     (measured,) = training.run(programs[head], [run()], data)
     (result,), (other,) = (training.run(plain, [run(seed=seed)], data) for seed in (0, 1))
     assert result.measures is None and measured.measures is not None
@@ -86,7 +86,7 @@ def test_chunks_change_no_measure(programs, data):
 @pytest.mark.parametrize("head", ["untied", "tied"])
 def test_measures_equal_a_direct_calculation(head, programs, data):
     """The calculation repeats the training with optax, the dense loss and NumPy, for the last step."""
-    measured, tied = programs[head].cell, head == "tied"
+    measured, tied = programs[head].setting, head == "tied"
     (result,) = training.run(programs[head], [run()], data)
     taken = plain_training.steps(measured, run(), data, optax.adam(0.01, **ADAM))
     start, before, updates = taken[0].params, taken[-1].params, taken[-1].updates

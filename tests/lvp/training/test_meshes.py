@@ -23,7 +23,7 @@ from lvp.models.attention import splash_attention
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import sharding
 from lvp.products import product
-from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData, plan
+from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting, TrainingData, plan
 
 ROOT = Path(__file__).parents[3]
 FACTORISATIONS = [(d, f, 8 // d // f) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if 8 % (d * f) == 0]
@@ -35,7 +35,7 @@ MODEL = DecoderConfig(
     **{"window": 8, "positions": "rotary", "mlp": "swiglu", "attention_block": 10, "scan": True, "remat": "block"},
 )
 ADAMW = OptimizerConfig("adamw", {"weight_decay": 0.1})
-CELL = Cell(MODEL, DataConfig("none"), ROWS, STEPS, ADAMW, cooldown=0.3, micro_batches=2)
+SETTING = Setting(MODEL, DataConfig("none"), ROWS, STEPS, ADAMW, cooldown=0.3, micro_batches=2)
 RUN = Run(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 0, warmup_steps=4)
 TOLERANCE = 1e-5  # nats; the curves agree within 2e-6
 
@@ -51,7 +51,7 @@ def data():
     tokens = np.zeros(4000, np.int32)
     for i in range(1, len(tokens)):
         tokens[i] = (5 * tokens[i - 1] + 1) % VOCAB if rng.random() < 0.8 else rng.integers(VOCAB)
-    return TrainingData.from_tokens(CELL, tokens[:3500], tokens[3500:])
+    return TrainingData.from_tokens(SETTING, tokens[:3500], tokens[3500:])
 
 
 def train(program, run=RUN, **options):
@@ -61,7 +61,7 @@ def train(program, run=RUN, **options):
 
 @functools.cache
 def alone():
-    return train(Program(CELL))
+    return train(Program(SETTING))
 
 
 # --- checks that run in a separate process ------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def alone():
 
 def check_training(sizes):
     """The mesh gives the loss curve of one device; another seed does not (negative control)."""
-    program = Program(CELL, mesh=mesh_of(sizes))
+    program = Program(SETTING, mesh=mesh_of(sizes))
     text = program.compile(data()).as_text()
     state = program.placement["params"]
     assert state["head"]["kernel"].shard_shape((WIDTH, VOCAB)) == (WIDTH // sizes[1], VOCAB // sizes[2])
@@ -86,7 +86,7 @@ def check_program(text, sizes):
     vocabulary matrix is gathered only over fsdp."""
     data_, fsdp, model = sizes
     shapes = {tuple(map(int, dims.split(","))) for dims in re.findall(r"f32\[([\d,]+)\]", text)}
-    tokens = CELL.micro_batch_size * CONTEXT
+    tokens = SETTING.micro_batch_size * CONTEXT
     own = tokens // (data_ * fsdp)
     assert (own, VOCAB // model) in shapes  # negative control: the search finds the logits that a device does hold
     for rows in {tokens, own} if model > 1 else {tokens} if own < tokens else set():
@@ -99,7 +99,7 @@ def check_program(text, sizes):
 
 def check_another_seed():
     other = Run(RUN.learning_rates, RUN.init_std, 1, warmup_steps=4)
-    assert np.abs(train(Program(CELL), other) - alone()).max() > 100 * TOLERANCE
+    assert np.abs(train(Program(SETTING), other) - alone()).max() > 100 * TOLERANCE
 
 
 def check_loss(sizes):
@@ -138,9 +138,9 @@ def check_another_mesh():
             if step == STEPS // 2:
                 checkpoints.save_step(folder, step, state, "a")
 
-        train(Program(CELL, mesh=mesh_of((2, 2, 2))), on_chunk=keep, chunk_seconds=0)
+        train(Program(SETTING, mesh=mesh_of((2, 2, 2))), on_chunk=keep, chunk_seconds=0)
         for sizes in ((1, 8, 1), None):
-            program = Program(CELL, mesh=mesh_of(sizes) if sizes else None)
+            program = Program(SETTING, mesh=mesh_of(sizes) if sizes else None)
             step, state, _ = checkpoints.latest(folder, program.run_shapes(), "a")
             assert step == STEPS // 2
             off = np.abs(train(program, state=state, step=step) - alone()).max()
@@ -158,13 +158,13 @@ def check_targets():
 
 def check_rows():
     """Rows are read on demand, by the devices that need them."""
-    cell = dataclasses.replace(CELL, data=DataConfig("none", order="rows"))
+    setting = dataclasses.replace(SETTING, data=DataConfig("none", order="rows"))
     curves = []
     for mesh in (None, mesh_of((2, 2, 2))):
         feed = training.StreamedTokens(
-            cell, np.asarray(data().train.tokens), np.asarray(data().valid).ravel()[:500], 0, mesh
+            setting, np.asarray(data().train.tokens), np.asarray(data().valid).ravel()[:500], 0, mesh
         )
-        (outcome,) = training.run(Program(cell, mesh=mesh), [RUN], feed)
+        (outcome,) = training.run(Program(setting, mesh=mesh), [RUN], feed)
         curves.append(np.append(outcome.curve_losses, [outcome.valid_loss]))
     assert np.abs(curves[0] - curves[1]).max() < TOLERANCE, curves
     assert np.abs(curves[0] - alone()).max() > 100 * TOLERANCE  # control: random windows are other rows
@@ -172,7 +172,9 @@ def check_rows():
 
 def check_plan():
     """The plan of the compiled program: bytes held by every device, by hand."""
-    mesh_plan = plan.plan(dataclasses.replace(CELL, data=DataConfig("none", order="rows")), "host:8", "fsdp=4,model=2")
+    mesh_plan = plan.plan(
+        dataclasses.replace(SETTING, data=DataConfig("none", order="rows")), "host:8", "fsdp=4,model=2"
+    )
     gains = (2 * MODEL.layers + 1) * WIDTH  # held by every device; everything else is split into eight
     held = 4 * ((MODEL.num_params - gains) // 8 + gains)
     assert mesh_plan.memory["parameters"] == held

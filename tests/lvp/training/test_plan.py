@@ -7,13 +7,13 @@ import jax
 import pytest
 from jax.experimental import topologies
 
-from lvp.cli import cells, main
+from lvp.cli import main, settings
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, hayou_liu_1b
 from lvp.parallel.hardware import ACCELERATORS, GIB, accelerator
-from lvp.training import Cell, DataConfig, OptimizerConfig, plan
+from lvp.training import DataConfig, OptimizerConfig, Setting, plan
 
-CELL = Cell(hayou_liu_1b(), DataConfig("none", order="rows"), 64, 10, OptimizerConfig("adamw"), micro_batches=2)
+SETTING = Setting(hayou_liu_1b(), DataConfig("none", order="rows"), 64, 10, OptimizerConfig("adamw"), micro_batches=2)
 MEMORY = {
     "parameters": 2 * GIB,
     "optimizer": 4 * GIB,
@@ -24,7 +24,7 @@ MEMORY = {
 
 def made(**changes):
     sizes = {"data": 1, "fsdp": 16, "model": 1}
-    fields = dict(topology="v5e:4x4", sizes=sizes, cell=CELL, accelerator=ACCELERATORS["v5e"], memory=MEMORY)
+    fields = dict(topology="v5e:4x4", sizes=sizes, setting=SETTING, accelerator=ACCELERATORS["v5e"], memory=MEMORY)
     return plan.Plan(**(fields | changes))
 
 
@@ -46,13 +46,13 @@ def test_the_lower_bound_of_the_time_by_hand():
 
 
 def test_remedies_end_at_one_row_per_device():
-    cell = dataclasses.replace(CELL, micro_batches=1, model=dataclasses.replace(CELL.model, remat="none"))
+    setting = dataclasses.replace(SETTING, micro_batches=1, model=dataclasses.replace(SETTING.model, remat="none"))
     sizes = made().sizes
-    remedies = plan.remedies(cell, sizes)
+    remedies = plan.remedies(setting, sizes)
     words = ["--remat block", "--remat block --micro-batches 2", "--remat block --micro-batches 4"]
     assert [w for w, _ in remedies] == words
     assert remedies[-1][1].micro_batch_size == 16 and remedies[-1][1].model.remat == "block"
-    assert plan.remedies(dataclasses.replace(CELL, micro_batches=4), sizes) == []
+    assert plan.remedies(dataclasses.replace(SETTING, micro_batches=4), sizes) == []
 
 
 @pytest.mark.parametrize("refused", ["by the compiler", "by our count"])
@@ -60,13 +60,13 @@ def test_a_program_that_does_not_fit_is_tried_with_the_next_remedy(refused, monk
     """The first try and the first remedy are too large, the second remedy fits."""
     asked = []
 
-    def plan_(cell, topology, mesh):
-        asked.append((cell.model.remat, cell.micro_batches))
-        if cell.micro_batches > 1:
-            return made(cell=cell)
+    def plan_(setting, topology, mesh):
+        asked.append((setting.model.remat, setting.micro_batches))
+        if setting.micro_batches > 1:
+            return made(setting=setting)
         if refused == "by the compiler":
             raise plan.TooLarge("used 18G of 15.75G hbm")
-        return made(cell=cell, memory=MEMORY | {"optimizer": 20 * GIB})
+        return made(setting=setting, memory=MEMORY | {"optimizer": 20 * GIB})
 
     monkeypatch.setattr(plan, "plan", plan_)
     monkeypatch.setattr(plan, "devices_of", lambda _: ([None] * 16, None))
@@ -103,7 +103,7 @@ def test_a_program_refused_by_the_compiler_is_too_large():
 def test_none_is_a_choice_or_an_absent_value(setting):
     changes = dict([setting[1].split("=")]) if setting[0] == "--set" else {"remat": "none"}
     ((name, _),) = changes.items()
-    assert getattr(cells.decoder("1b", changes), name) == (None if name == "window" else "none")
+    assert getattr(settings.decoder("1b", changes), name) == (None if name == "window" else "none")
 
 
 def test_the_table_names_its_subject():
@@ -187,7 +187,7 @@ def test_bad_input_gives_a_one_line_error_and_exit_code_2(arguments, words, caps
 def test_a_model_may_be_a_file(tmp_path):
     path = tmp_path / "model.json"
     path.write_text(json.dumps({"vocab": 50, "width": 24, "head_dim": 8}))
-    assert cells.decoder(str(path), {"layers": "3"}) == DecoderConfig(50, 24, layers=3, head_dim=8)
+    assert settings.decoder(str(path), {"layers": "3"}) == DecoderConfig(50, 24, layers=3, head_dim=8)
     path.write_text(json.dumps({"width": 24}))
     with pytest.raises(InputError, match="vocab"):
-        cells.decoder(str(path), {})
+        settings.decoder(str(path), {})

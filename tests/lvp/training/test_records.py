@@ -10,7 +10,7 @@ import pytest
 import experiments
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
-from lvp.training import Cell, DataConfig, OptimizerConfig, records
+from lvp.training import DataConfig, OptimizerConfig, Setting, records
 
 COMMITTED = Path(experiments.__file__).parent / "results"
 MODEL = DecoderConfig(vocab=16, width=8)
@@ -165,19 +165,19 @@ def test_an_old_record_gets_the_hash_of_the_present_form(old, new):
 def test_an_old_record_has_the_defaults_of_newer_fields(changed):
     """A record that has the field keeps its value."""
     new = record_of(OptimizerConfig(), changed)
-    cell = new["config"]["cell"]
-    old_model = {k: v for k, v in cell["model"].items() if k not in ("window", "mlp") or v != getattr(MODEL, k)}
-    old_data = {k: v for k, v in cell["data"].items() if k != "order"}
-    old_cell = {k: v for k, v in cell.items() if k != "clip_norm" or v is not None}
+    setting = new["config"]["cell"]
+    old_model = {k: v for k, v in setting["model"].items() if k not in ("window", "mlp") or v != getattr(MODEL, k)}
+    old_data = {k: v for k, v in setting["data"].items() if k != "order"}
+    old_cell = {k: v for k, v in setting.items() if k != "clip_norm" or v is not None}
     config = new["config"] | {"cell": old_cell | {"model": old_model, "data": old_data}}
     old = new | {"config": config, "hash": records.config_hash(config)}
     assert old != new and records.in_current_form(old) == new
 
 
 def record_of(optimizer, changed):
-    """Returns a record of a language cell in the present form, with changed values."""
-    cell = records.configuration(Cell(MODEL, DataConfig("a"), batch=2, steps=4, optimizer=optimizer))
+    """Returns a record of a language setting in the present form, with changed values."""
+    setting = records.configuration(Setting(MODEL, DataConfig("a"), batch=2, steps=4, optimizer=optimizer))
     for name, values in changed.items():
-        cell[name] = cell[name] | values if isinstance(values, dict) else values
-    config = {"cell": cell, "lane": {"seed": 0}}
+        setting[name] = setting[name] | values if isinstance(values, dict) else values
+    config = {"cell": setting, "lane": {"seed": 0}}
     return {"config": config, "hash": records.config_hash(config), "outcome": {"status": "finished"}}

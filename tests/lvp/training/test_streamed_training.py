@@ -12,9 +12,9 @@ from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Program, Run, cell, language
+from lvp.training import DataConfig, Program, Run, Setting, language, setting
 
-CELL = Cell(
+SETTING = Setting(
     DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
     DataConfig("none", order="rows"),
     batch=6,
@@ -27,12 +27,12 @@ RUN = Run(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
 @pytest.fixture(scope="module")
 def feed():
     tokens = np.random.default_rng(0).integers(0, 30, 500).astype(np.int32)
-    return training.StreamedTokens(CELL, tokens[:400], tokens[400:], RUN.seed), tokens
+    return training.StreamedTokens(SETTING, tokens[:400], tokens[400:], RUN.seed), tokens
 
 
 @pytest.fixture(scope="module")
 def program(feed):
-    made = Program(CELL)
+    made = Program(SETTING)
     made.compile(feed[0].feed(0)[1])
     return made
 
@@ -52,7 +52,7 @@ def test_training_resumes_bit_exactly_within_a_block(program, feed):
 
 def test_a_step_uses_its_rows(program, feed):
     """The loss of the first step equals the loss of its rows at the initial parameters."""
-    model, tokens = decoder(CELL.model), feed[1]
+    model, tokens = decoder(SETTING.model), feed[1]
     rows = Rows(tokens[:400], context=8, batch=6, seed=RUN.seed).at(0, 0, 6)
 
     @jax.jit
@@ -68,16 +68,16 @@ def test_a_step_uses_its_rows(program, feed):
 def test_tokens_of_another_tokenizer_are_refused():
     tokens = np.full(100, 30, np.int32)
     with pytest.raises(InputError, match="token 30 is outside of the vocabulary of 30: another tokenizer made"):
-        training.StreamedTokens(CELL, tokens, tokens, 0).feed(0)
+        training.StreamedTokens(SETTING, tokens, tokens, 0).feed(0)
 
 
-WINDOWS = dataclasses.replace(CELL, data=DataConfig("none"))
+WINDOWS = dataclasses.replace(SETTING, data=DataConfig("none"))
 
 
 @pytest.fixture
 def limit(monkeypatch):
     """Lets the device hold 300 tokens."""
-    for module in (cell, language):
+    for module in (setting, language):
         monkeypatch.setattr(module, "DEVICE_TOKENS", 300)
 
 
@@ -102,9 +102,9 @@ def test_the_host_reads_the_windows_of_a_text_above_the_limit(program, feed, lim
 
 def test_rows_need_a_single_run():
     with pytest.raises(ValueError, match="runs must be 1 for data order"):
-        Program(CELL, runs=2)
+        Program(SETTING, runs=2)
 
 
 def test_an_unknown_order_is_named():
     with pytest.raises(InputError, match="order must be one of windows, rows, got 'random'"):
-        dataclasses.replace(CELL.data, order="random")
+        dataclasses.replace(SETTING.data, order="random")

@@ -23,7 +23,7 @@ def sweep(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("LVP_CACHE", str(folder / "cache"))
         sweeps.run("width_vocab", "smoke", out=folder / "out", executor="inline", quiet=True, **values)
-    (planned,) = experiments.load("width_vocab").cells(experiments.configured("width_vocab", "smoke", values))
+    (planned,) = experiments.load("width_vocab").settings(experiments.configured("width_vocab", "smoke", values))
     return planned, folder / "out", folder / "cache" / "data"
 
 
@@ -34,7 +34,7 @@ def test_a_run_has_the_outcome_of_its_record(sweep):
     rows = records.read(out / "records")
     by_rate = {row["config"]["lane"]["learning_rates"]["embedding"]: row["outcome"] for row in rows}
     run = planned.runs[1]
-    outcome = training.train(planned.cell, run, cache=cache)
+    outcome = training.train(planned.setting, run, cache=cache)
     assert json.loads(records.dumps(outcome)) == by_rate.pop(run.learning_rates["embedding"])
     assert len(by_rate) == 2 and json.loads(records.dumps(outcome)) not in by_rate.values()
     assert outcome["status"] == "finished" and 1 < outcome["valid_bits_per_byte"] < 8
@@ -42,6 +42,6 @@ def test_a_run_has_the_outcome_of_its_record(sweep):
 
 def test_an_untrainable_run_is_refused(tmp_path):
     values = TINY | {"corpus": "zipf:1", "widths": "16"}
-    (planned,) = experiments.load("width_vocab").cells(experiments.configured("width_vocab", "smoke", values))
+    (planned,) = experiments.load("width_vocab").settings(experiments.configured("width_vocab", "smoke", values))
     with pytest.raises(InputError, match="options"):
-        training.train(planned.cell, replace(planned.runs[0], options={"b1": 0.5}), cache=tmp_path)
+        training.train(planned.setting, replace(planned.runs[0], options={"b1": 0.5}), cache=tmp_path)

@@ -1,4 +1,4 @@
-"""One program per cell: the outcome of a run, reproducibility, and independence of runs."""
+"""One program per setting: the outcome of a run, reproducibility, and independence of runs."""
 
 import dataclasses
 
@@ -13,10 +13,10 @@ from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, OptimizerConfig, Program, Run, TrainingData
+from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting, TrainingData
 from tests.lvp.training import plain_training
 
-CELL = Cell(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
+SETTING = Setting(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
 
 
 def run(rate=0.01, seed=0, **rates):
@@ -26,17 +26,17 @@ def run(rate=0.01, seed=0, **rates):
 @pytest.fixture(scope="module")
 def data():
     tokens = np.random.default_rng(0).integers(0, 40, 600).astype(np.int32)
-    return TrainingData.from_tokens(CELL, tokens[:500], tokens[500:])
+    return TrainingData.from_tokens(SETTING, tokens[:500], tokens[500:])
 
 
 @pytest.fixture(scope="module")
 def program():
-    return Program(CELL)
+    return Program(SETTING)
 
 
 @pytest.fixture(scope="module")
 def pack():
-    return Program(CELL, 3)
+    return Program(SETTING, 3)
 
 
 def same(a, b):
@@ -47,7 +47,7 @@ def test_training_equals_plain_optax(program, data):
     """The loop is reimplemented: dense loss, one optax.adam per role's rate, one dispatch per step."""
     trained_run = run(embedding=0.05, output=0.002)
     tx = optax.multi_transform({r: optax.adam(x) for r, x in trained_run.learning_rates.items()}, roles.labels)
-    losses = [step.loss for step in plain_training.steps(CELL, trained_run, data, tx)]
+    losses = [step.loss for step in plain_training.steps(SETTING, trained_run, data, tx)]
     (result,) = training.run(program, [trained_run], data)
     np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-5)
     assert result.train_loss == pytest.approx(losses[-1], rel=2e-5)  # a tenth of 7 steps is the last step
@@ -61,8 +61,8 @@ def test_validation_scores_every_token_once(program, data):
         data,
         on_chunk=lambda step, s: kept.update(params=jax.tree.map(np.asarray, s["params"])),
     )
-    model, tokens = decoder(CELL.model), np.random.default_rng(0).integers(0, 40, 600)[500:]
-    total, context = 0.0, CELL.model.context
+    model, tokens = decoder(SETTING.model), np.random.default_rng(0).integers(0, 40, 600)[500:]
+    total, context = 0.0, SETTING.model.context
 
     @jax.jit
     def loss(params, window):
@@ -107,7 +107,7 @@ def test_a_diverging_run_changes_no_bit_of_the_other_runs(pack, data):
     healthy = training.run(pack, [run(0.01, 0), run(0.02, 0), run(0.01, 1)], data)
     sick = training.run(pack, [run(0.01, 0), run(1e38, 0), run(0.01, 1)], data)
     assert sick[1].status == "diverged" and sick[1].train_loss is None
-    assert 0 < sick[1].diverged_step < CELL.steps
+    assert 0 < sick[1].diverged_step < SETTING.steps
     assert same(sick[0], healthy[0]) and same(sick[2], healthy[2])
 
 
@@ -118,7 +118,7 @@ def test_divergence_is_an_outcome(program, data):
 
 
 def test_seeds_and_rates_share_one_compilation(data):
-    program = Program(CELL)
+    program = Program(SETTING)
     for changed in (run(), run(0.5), run(seed=3), run(embedding=0.7)):
         training.run(program, [changed], data)
     assert program.advance._cache_size() == 1
@@ -132,9 +132,9 @@ def test_unusable_rates_are_named(rate):
 
 def test_too_little_text_is_named():
     with pytest.raises(InputError, match="12 tokens"):
-        TrainingData.from_tokens(CELL, np.zeros(12, np.int32), np.zeros(50, np.int32))
+        TrainingData.from_tokens(SETTING, np.zeros(12, np.int32), np.zeros(50, np.int32))
     with pytest.raises(InputError, match="validation"):
-        TrainingData.from_tokens(CELL, np.zeros(50, np.int32), np.zeros(1, np.int32))
+        TrainingData.from_tokens(SETTING, np.zeros(50, np.int32), np.zeros(1, np.int32))
 
 
 BETAS = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
@@ -145,11 +145,11 @@ def ours(learning_rate, b1, b2, eps):
 
 
 def test_a_user_optimizer_trains_like_a_built_in_one(program, data):
-    own = OptimizerConfig("ours", CELL.optimizer.options, factory=ours)
-    cell = dataclasses.replace(CELL, optimizer=own)
-    (built_in,), (result,) = (training.run(p, [run()], data) for p in (program, Program(cell)))
+    own = OptimizerConfig("ours", SETTING.optimizer.options, factory=ours)
+    setting = dataclasses.replace(SETTING, optimizer=own)
+    (built_in,), (result,) = (training.run(p, [run()], data) for p in (program, Program(setting)))
     plain_training.assert_same_to_rounding(built_in, result)
-    assert dataclasses.asdict(cell)["optimizer"] == {"kind": "ours", "options": dict(own.options), "traced": ()}
+    assert dataclasses.asdict(setting)["optimizer"] == {"kind": "ours", "options": dict(own.options), "traced": ()}
     assert dataclasses.replace(own, options=dict(own.options) | {"b1": 0.5}).make is ours
 
 
@@ -160,8 +160,8 @@ def test_measures_that_need_unknown_decays_are_left_out(data):
 
     def measured(optimizer):
         measuring = {"measured_steps": (0, 1), "measures": ("gradients", "vocabulary")}
-        cell = dataclasses.replace(CELL, optimizer=optimizer, **measuring)
-        (outcome,) = training.run(Program(cell), [run()], data)
+        setting = dataclasses.replace(SETTING, optimizer=optimizer, **measuring)
+        (outcome,) = training.run(Program(setting), [run()], data)
         return outcome
 
     known, unknown = measured(OptimizerConfig()), measured(OptimizerConfig("hidden", factory=hidden))

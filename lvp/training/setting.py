@@ -1,6 +1,6 @@
-"""Cells and runs.
+"""Settings and runs.
 
-A **cell** is the part of a run that is compiled. A **run** holds the numbers that are traced: learning rates, init
+A **setting** is the part of a run that is compiled. A **run** holds the numbers that are traced: learning rates, init
 scales, warm-up, chosen options of the optimizer, seed.
 """
 
@@ -139,7 +139,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The text of a cell."""
+    """The text of a setting."""
 
     corpus: str  # as in `lvp.data.load`
     slice_bytes: int | None = None  # length of the training text; None takes the whole split
@@ -158,11 +158,11 @@ class DataConfig:
         return self.order == "rows" or num_tokens > DEVICE_TOKENS
 
 
-class AnyCell:
-    """The base of cells of any kind: checks and derived numbers.
+class AnySetting:
+    """The base of settings of any kind: checks and derived numbers.
 
-    A cell of your own is a frozen dataclass that derives from it. It defines what raises NotImplementedError here, as
-    `Cell` does, and returns its `lvp.training.Task` from `task`.
+    A setting of your own is a frozen dataclass that derives from it. It defines what raises NotImplementedError here,
+    as `Setting` does, and returns its `lvp.training.Task` from `task`.
     """
 
     model: Any
@@ -190,7 +190,7 @@ class AnyCell:
         raise NotImplementedError
 
     def task(self) -> Any:
-        """The task that trains the cell. `lvp.training.task_for` knows that of a `Cell`."""
+        """The task that trains the setting. `lvp.training.task_for` knows that of a `Setting`."""
         raise NotImplementedError
 
     def check_steps(self) -> None:
@@ -221,7 +221,7 @@ class AnyCell:
 
 
 @dataclass(frozen=True)
-class Cell(AnyCell):
+class Setting(AnySetting):
     """The part of a run that is compiled.
 
     Raises:
@@ -275,13 +275,13 @@ class Cell(AnyCell):
             raise InputError(f"cooldown must be a fraction of the steps in [0, 1], got {self.cooldown}")
 
     def check(self, run: "Run") -> None:
-        """Raises InputError for a run that this cell cannot train."""
+        """Raises InputError for a run that this setting cannot train."""
         if set(run.options) != set(self.optimizer.traced):
             wanted, given = (", ".join(sorted(x)) or "none" for x in (self.optimizer.traced, run.options))
-            raise InputError(f"a run must give the options that its cell traces ({wanted}), got {given}")
+            raise InputError(f"a run must give the options that its setting traces ({wanted}), got {given}")
         if run.warmup_steps and self.cooldown is None:
             raise InputError(
-                f"warmup_steps must be 0 at constant rates, got {run.warmup_steps}: set the cell's cooldown"
+                f"warmup_steps must be 0 at constant rates, got {run.warmup_steps}: set the setting's cooldown"
             )
         if run.warmup_steps + round((self.cooldown or 0) * self.steps) > self.steps:
             raise InputError(
@@ -327,10 +327,10 @@ class Run:
         name exactly the roles of `lvp.roles.ROLES`.
     """
 
-    learning_rates: Mapping[str, float]  # role → rate; its peak if the cell has a schedule
+    learning_rates: Mapping[str, float]  # role → rate; its peak if the setting has a schedule
     init_std: Mapping[str, float]  # role → standard deviation; gains start at one and biases at zero regardless
     seed: int  # of init and data order
-    warmup_steps: int = 0  # length of the warm-up; needs a cell with a cool-down
+    warmup_steps: int = 0  # length of the warm-up; needs a setting with a cool-down
     options: Mapping[str, float] = field(default_factory=dict)  # the arguments named by `OptimizerConfig.traced`
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""The options of `plan` and `train` that describe a decoder and its training, and the cell that they give."""
+"""The options of `plan` and `train` that describe a decoder and its training, and the setting that they give."""
 
 import argparse
 import inspect
@@ -12,7 +12,7 @@ from lvp.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from lvp.models.configs import DecoderConfig
-    from lvp.training import Cell
+    from lvp.training import Setting
 
 COOLDOWN = 0.2  # the part of the steps, at the end, in which the rates fall to zero
 WEIGHT_DECAY = 0.1  # of the optimizers that decay
@@ -84,16 +84,18 @@ def _fields(path: Path) -> dict[str, Any]:
     return config
 
 
-def cell_of(arguments: argparse.Namespace, model: "DecoderConfig", corpus: str, steps: int, **more: Any) -> "Cell":
-    """The cell of the options. Its rows are streamed from disk, and its rates fall in the last fifth of the steps.
+def setting_of(
+    arguments: argparse.Namespace, model: "DecoderConfig", corpus: str, steps: int, **more: Any
+) -> "Setting":
+    """The setting of the options. Its rows are streamed from disk, and its rates fall in the last fifth of the steps.
 
     Args:
-      **more: further fields of the cell.
+      **more: further fields of the setting.
     """
-    from lvp.training import OPTIMIZERS, Cell, DataConfig, OptimizerConfig
+    from lvp.training import OPTIMIZERS, DataConfig, OptimizerConfig, Setting
 
     decays = "weight_decay" in inspect.signature(OPTIMIZERS.get(arguments.optimizer, lambda: None)).parameters
-    return Cell(
+    return Setting(
         model,
         DataConfig(corpus, order="rows"),
         arguments.batch,
