@@ -36,12 +36,12 @@ def _with_rule(name: str, rule):
     return leaderboard.with_rule(name, rule)
 
 
-def configured(experiment, tier: str, values: Mapping[str, Any] | None = None):
-    """The configuration of a tier, with some values replaced.
+def configured(experiment, preset: str, values: Mapping[str, Any] | None = None):
+    """The configuration of a preset, with some values replaced.
 
     Args:
       experiment: a name or an `Experiment`.
-      tier, values: see `experiments.common.configuration.configured`.
+      preset, values: see `experiments.common.configuration.configured`.
     """
     experiment = load(experiment) if isinstance(experiment, str) else experiment
-    return configuration.configured(experiment, tier, values)
+    return configuration.configured(experiment, preset, values)

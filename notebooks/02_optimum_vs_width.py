@@ -24,11 +24,11 @@ sys.path.insert(0, str(root))
 # ## The sweep's values
 #
 # As in the paper, hidden and output matrices have the rate $0.2/d$, and all matrices have the init std $d^{-1/2}$. Only
-# the embedding rate is swept. `tier` names a prepared configuration, such as `laptop`, `workstation`, `gpu` (for an
+# the embedding rate is swept. `preset` names a prepared configuration, such as `laptop`, `workstation`, `gpu` (for an
 # accelerator) or `paper` (as published). `changes` replaces any of its values.
 
 # %% tags=["parameters"]
-tier = "laptop"
+preset = "laptop"
 changes = {
     "token_rows": ("sqrt",),  # "sqrt": embedding rows are multiplied by √d; "plain": they are not
     "widths": (32, 48, 64),
@@ -56,8 +56,8 @@ else:
     print("Only this process can use the device. It trains the runs one after another.")
 
 experiment = experiments.load("width_vocab")
-config = experiments.configured("width_vocab", tier, changes)
-sweeps.run("width_vocab", tier, dry_run=True, **changes)
+config = experiments.configured("width_vocab", preset, changes)
+sweeps.run("width_vocab", preset, dry_run=True, **changes)
 
 # %% [markdown]
 # ## The running sweep
@@ -87,7 +87,7 @@ def draw(table):
     picture.update(sheet([panel], title="Loss against embedding rate", columns=1, size=(7, 4.6), partial=partial))
 
 
-table = sweeps.run("width_vocab", tier, executor="local", out=out, quiet=True, watch=draw, **options, **changes)
+table = sweeps.run("width_vocab", preset, executor="local", out=out, quiet=True, watch=draw, **options, **changes)
 
 # %% [markdown]
 # ## Where are the optima?
@@ -97,7 +97,7 @@ table = sweeps.run("width_vocab", tier, executor="local", out=out, quiet=True, w
 # is excluded from the fit.
 
 # %%
-experiment.figure(table, config, tier=tier, corpus=config.corpus, partial=None)
+experiment.figure(table, config, preset=preset, corpus=config.corpus, partial=None)
 
 # %%
 print(experiment.summary(table, config))
@@ -115,7 +115,7 @@ table[columns].sort_values(columns[:3]).head(8).reset_index(drop=True)
 #
 # ## The committed sweep
 #
-# The unchanged laptop tier has more widths, rates, seeds and steps. Its records are in the repository
+# The unchanged laptop preset has more widths, rates, seeds and steps. Its records are in the repository
 # (`experiments/results/width_vocab/`). The figure is drawn from them without training.
 
 # %%

@@ -104,7 +104,7 @@ figure = sheet(
     [Dots("what no warm-up costs", labels, [("gap", values, bars)], "nats per token")],
     columns=1,
     title="Gap to the best warm-up",
-    tier=warmup.sweep["tier"],
+    preset=warmup.sweep["tier"],
     corpus=warmup.sweep["config"]["corpus"],
 )
 figure.set_size_inches(11, 5)

@@ -46,7 +46,7 @@ def figure(out: str | Path, experiment: str | None = None) -> None:
     store = Store(out)
     sweep = driver.existing(store)
     loaded, _ = driver.experiment_of(sweep, store, experiment)
-    config = experiments.restored(loaded, sweep.tier, sweep.config)
+    config = experiments.restored(loaded, sweep.preset, sweep.config)
     driver.draw(store, sweep, loaded, config, lambda *lines: print(*lines, sep="\n"))
 
 
@@ -57,8 +57,8 @@ def page(out: str | Path, experiment: str | None = None) -> str:
     store = Store(out)
     sweep = driver.existing(store)
     loaded, _ = driver.experiment_of(sweep, store, experiment)
-    config = experiments.restored(loaded, sweep.tier, sweep.config)
-    return report.page(loaded, config, sweep.tier, store.read_records(), sweep.planned)
+    config = experiments.restored(loaded, sweep.preset, sweep.config)
+    return report.page(loaded, config, sweep.preset, store.read_records(), sweep.planned)
 
 
 def publish(out: str | Path, suffix: str = "") -> Path:

@@ -35,7 +35,7 @@ CPU core or accelerator.
 GALLERY_HEAD = """# Gallery
 
 `python -m sweeps report` writes this page from the records in `experiments/results/`. The page shows the figures of the
-papers as this project has drawn them. Each entry names its tier and the command that runs the sweep and draws the
+papers as this project has drawn them. Each entry names its preset and the command that runs the sweep and draws the
 figure. [claims.md](claims.md) lists all claims with their values and intervals. A core minute is a minute of training
 on one CPU core or accelerator.
 """
@@ -79,7 +79,7 @@ def publish(sweep: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], suffix:
     Paths of this machine are not written. A name and fingerprints identify a corpus.
 
     Args:
-      sweep: `experiment` (name), `tier`, `date` of the last record (UTC, YYYY-MM-DD), `config` (JSON), `hash`,
+      sweep: `experiment` (name), `preset`, `date` of the last record (UTC, YYYY-MM-DD), `config` (JSON), `hash`,
         `packing` (None if all runs were taken from other sweeps), `datasets` (label → JSON or None) and `planned`
         (number of planned runs). Other keys are not written.
       rows: the records of its runs.
@@ -263,15 +263,15 @@ def _benchmark(content: Mapping) -> str:
 
 def status(results: Sequence[Result], accelerators: Sequence[Mapping[str, Any]]) -> str:
     """A list with the hardware, the extent of the committed results, the number of each verdict, and the experiments
-    and tiers without a result.
+    and presets without a result.
 
     Args:
       accelerators: results of `python -m tests.benchmarks.accelerator`.
     """
     rows = [row for each in results for row in each.rows]
     names = {each.experiment.name for each in results}
-    tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers} - {"smoke"}
-    missing = {"experiments": {*experiments.NAMES} - names, "tiers": tiers - {each.preset for each in results}}
+    presets = {preset for name in experiments.NAMES for preset in experiments.load(name).presets} - {"smoke"}
+    missing = {"experiments": {*experiments.NAMES} - names, "presets": presets - {each.preset for each in results}}
     without = [f"{kind} {', '.join(f'`{name}`' for name in sorted(of))}" for kind, of in missing.items() if of]
     cards = {each["device"]["kind"]: each["date"] for each in accelerators}
     others = "; ".join(f"{kind} on {date}" for kind, date in cards.items()) or "no accelerator has run a sweep"
@@ -324,20 +324,20 @@ def _claims(results: Sequence[Result]) -> list[str]:
 
 
 def results_table(results: Sequence[Result]) -> str:
-    """A table of the committed results: sizes, runs, training time, device and verdicts of each experiment and tier,
+    """A table of the committed results: sizes, runs, training time, device and verdicts of each experiment and preset,
     over all corpora."""
-    by_tier: dict[tuple[str, str], list[Result]] = {}
+    by_preset: dict[tuple[str, str], list[Result]] = {}
     for each in results:
-        by_tier.setdefault((each.experiment.name, each.preset), []).append(each)
+        by_preset.setdefault((each.experiment.name, each.preset), []).append(each)
     lines = []
-    for (name, tier), alike in by_tier.items():
-        corpora = ", ".join(each.folder.name.removeprefix(f"{tier}-") for each in alike)
+    for (name, preset), alike in by_preset.items():
+        corpora = ", ".join(each.folder.name.removeprefix(f"{preset}-") for each in alike)
         rows = [row for each in alike for row in each.rows]
         devices = "; ".join(sorted({each.machine for each in alike}))
         verdicts = " / ".join(map(str, _verdicts(alike).values()))
         minutes = f"{training_minutes(rows):.1f}"
-        lines.append((f"{name} ({tier}: {corpora})", _sizes(rows), len(rows), minutes, devices, verdicts))
-    head = ["experiment", "sizes", "lanes", "core minutes", "device", " / ".join(claims_of.VERDICTS)]
+        lines.append((f"{name} ({preset}: {corpora})", _sizes(rows), len(rows), minutes, devices, verdicts))
+    head = ["experiment", "sizes", "runs", "core minutes", "device", " / ".join(claims_of.VERDICTS)]
     return markdown.table(head, lines, align="llrrll")
 
 
@@ -368,7 +368,7 @@ def _entry(each: Result, place: Path) -> str:
     """A result in the gallery: question, figure, command, origin and verdicts."""
     folder, experiment = Path(os.path.relpath(each.folder, place)).as_posix(), each.experiment
     answers = f"{_capital(', '.join(experiment.answers))}: " if experiment.answers else ""
-    where = f"{experiment.name}, tier {each.preset}, corpus {each.corpus}"
+    where = f"{experiment.name}, preset {each.preset}, corpus {each.corpus}"
     commits = ", ".join(sorted({row["provenance"]["commit"] or "unknown" for row in each.rows}))
     minutes = f"{training_minutes(each.rows):.1f} core minutes"
     origin = f"{each.sweep['date']}, commit {commits}, on {each.machine}, {minutes}"
@@ -390,9 +390,9 @@ def _capital(words: str) -> str:
 def command(sweep: Mapping[str, Any]) -> str:
     """The `python -m sweeps run` command of a sweep's configuration."""
     experiment = experiments.load(sweep["experiment"])
-    tier = experiments.configured(experiment, sweep["tier"])
-    config = experiments.to_dict(experiments.restored(experiment, sweep["tier"], sweep["config"]), tier)
-    base = experiments.to_dict(tier)
+    preset = experiments.configured(experiment, sweep["tier"])
+    config = experiments.to_dict(experiments.restored(experiment, sweep["tier"], sweep["config"]), preset)
+    base = experiments.to_dict(preset)
     changed = {key: value for key, value in config.items() if value != base.get(key)}
     words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--preset", sweep["tier"]]
     if "corpus" in changed:

@@ -158,7 +158,7 @@ def start(
     draft = Sweep(
         loaded.name,
         preset,
-        experiments.to_dict(resolved, loaded.tiers[preset]),
+        experiments.to_dict(resolved, loaded.presets[preset]),
         {label: data and data.to_dict() for label, data in datasets.items()},
         fingerprint.present(),
         {},
@@ -193,7 +193,7 @@ def resume(
         raise InputError(
             f"{source.path} changed since the sweep in {store} began; restore it, or `run` it as a new sweep"
         )
-    config = experiments.restored(loaded, sweep.tier, sweep.config)
+    config = experiments.restored(loaded, sweep.preset, sweep.config)
     settings = loaded.settings(config)
     datasets = prepared(settings)
     for each in settings:
@@ -264,7 +264,7 @@ def _same(draft: Sweep, store: Store) -> Sweep | None:
             raise InputError(f"--out {store} holds other files ({min(names)}); name an empty or new directory")
     elif found.hash != draft.hash:
         raise InputError(
-            f"{store} holds another sweep: {found.experiment}, preset {found.tier} ({found.difference(draft)}); name "
+            f"{store} holds another sweep: {found.experiment}, preset {found.preset} ({found.difference(draft)}); name "
             f"another --out, or continue it with `{resume_command(store)}`"
         )
     return found
@@ -527,7 +527,7 @@ class _Session:
 def missing(store: Store, sweep: Sweep) -> set[str]:
     """The runs without a record, of a sweep of lvp's own experiment."""
     loaded = experiments.load(sweep.experiment)
-    config = experiments.restored(loaded, sweep.tier, sweep.config)
+    config = experiments.restored(loaded, sweep.preset, sweep.config)
     datasets = {each.label: described(each.setting, sweep.datasets.get(each.label)) for each in loaded.settings(config)}
     runs = {run for planned in with_follow_ups(loaded, config, datasets, store) for run in planned.runs}
     return runs - store.recorded()
@@ -541,7 +541,7 @@ def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: C
     from sweeps import report  # pandas, SciPy and matplotlib, which training does not need
 
     rows = store.read_records()
-    files, text, errors = report.draw(experiment, config, sweep.tier, rows, max(sweep.planned, len(rows)))
+    files, text, errors = report.draw(experiment, config, sweep.preset, rows, max(sweep.planned, len(rows)))
     for name, content in files.items():
         store.objects.write(name, content)
     say(text, *(f"{name.partition('.')[0] + ':':<7} {store}/{name}" for name in files if not name.endswith(".svg")))

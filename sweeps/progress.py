@@ -129,7 +129,7 @@ def status(store: Store, sweep: Sweep) -> str:
     failures, recorded = store.failures(), store.recorded()
     saved = set(store.objects.names("checkpoints")) - recorded
     planned = {run for each in sweep.settings for run in each["runs"]}
-    head = f"{sweep.experiment}, preset {sweep.tier}, hash {sweep.hash}"
+    head = f"{sweep.experiment}, preset {sweep.preset}, hash {sweep.hash}"
     lines = [f"{head}: {len(planned & recorded)} of {len(planned)} runs have a record"]
     if further := len(recorded - planned):
         lines.append(f"{further} further runs, which depend on results, have a record")

@@ -64,13 +64,18 @@ class Report:
 
     @cached_property
     def claims(self) -> list[Claim]:
-        place = {"experiment": self.experiment.name, "tier": self.preset, "corpus": self.corpus, "commit": self.commit}
+        place = {
+            "experiment": self.experiment.name,
+            "preset": self.preset,
+            "corpus": self.corpus,
+            "commit": self.commit,
+        }
         return self.experiment.claims(self.table, self.config, place)
 
     def figure(self) -> "Figure":
         """The experiment's figure. It is marked PARTIAL if planned runs have no record."""
         partial = (len(self.rows), self.planned) if len(self.rows) < self.planned else None
-        return self.experiment.figure(self.table, self.config, tier=self.preset, corpus=self.corpus, partial=partial)
+        return self.experiment.figure(self.table, self.config, preset=self.preset, corpus=self.corpus, partial=partial)
 
     def runs(self) -> "DataFrame":
         """A row per record: hash, status, numbers of the outcome, and the configured values that differ."""

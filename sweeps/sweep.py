@@ -18,7 +18,7 @@ from sweeps.store import Store
 
 NAME = "sweep.json"
 FORMAT = 3
-# Keys of JSON files, which keep their names: "tier" is the preset, "lanes_per_program" the runs of a pack.
+# Keys of JSON files keep their names: "tier" is the preset, "lanes_per_program" the runs of a pack.
 _SHAPE: Shape = {
     "experiment": str,
     "tier": str,
@@ -70,7 +70,7 @@ class Sweep:
     """The content of sweep.json. It is created once and never changed."""
 
     experiment: str  # its name
-    tier: str  # the preset
+    preset: str  # the preset
     config: dict[str, Any]  # the experiment's configuration as JSON
     datasets: dict[str, dict[str, Any] | None]  # label → description of the data, with fingerprints
     environment: dict[str, Any]  # `fingerprint.present()` where the sweep began
@@ -109,11 +109,13 @@ class Sweep:
             folder = store.objects.place(f"{name}/runs").parent
         else:
             folder = cache_dir() / "tracking" / self.hash / name
-        return trackers.tracker(name, folder, f"{self.experiment}-{self.tier}-{self.hash}")
+        return trackers.tracker(name, folder, f"{self.experiment}-{self.preset}-{self.hash}")
 
     def as_json(self) -> dict[str, Any]:
         """The content of sweep.json without its digest."""
-        return json.loads(records.dumps(asdict(self) | {"format": FORMAT, "hash": self.hash}))
+        values = asdict(self)
+        values["tier"] = values.pop("preset")
+        return json.loads(records.dumps(values | {"format": FORMAT, "hash": self.hash}))
 
     @classmethod
     def read(cls, store: Store) -> "Sweep | None":
@@ -135,6 +137,7 @@ class Sweep:
             _check(**held["packing"])
             if not all(data is None or isinstance(data, dict) for data in held["datasets"].values()):
                 raise ValueError("its data are not described by objects")
+            held["preset"] = held.pop("tier")
             return cls(**{field.name: held[field.name] for field in fields(cls)})
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             remedy = f"remove it and repeat the `run` command with --out {store}: finished runs keep their records"

@@ -104,7 +104,7 @@ class Worker:
             path, content = self.job.source["path"], self.job.source["content"].encode(errors="surrogateescape")
             source = user_experiments.Source(path, str(sweep.source))
         self.experiment = experiments.load(sweep.experiment, source, content)
-        self.config = experiments.restored(self.experiment, sweep.tier, sweep.config)
+        self.config = experiments.restored(self.experiment, sweep.preset, sweep.config)
         self.mesh = None if self.job.mesh is None else sharding.make_mesh(self.job.mesh)
         tracker = self.job.track and sweep.tracker(self.job.track, self.store)
         self.tracker = trackers.quietly(tracker) if tracker else None
@@ -274,7 +274,7 @@ class Worker:
             "format": records.FORMAT,
             "hash": run,
             "experiment": self.sweep.experiment,
-            "tier": self.sweep.tier,
+            "tier": self.sweep.preset,
             "sweep": self.sweep.hash,
             "config": planned.config(planned.runs[run]),
             "outcome": dict(outcome),

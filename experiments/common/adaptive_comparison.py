@@ -81,7 +81,7 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
     slopes.append(["all", "–", f"{total}", f"{used} ({used / max(total, 1):.0%})", "–", "–", "–"])
     head = ["result", "curves", "runs, grid", "runs, adaptive", "slope, grid", "slope, adaptive"]
     of_slopes = markdown.table([*head, "interval width, adaptive / grid"], slopes, align="llrrllr")
-    head = ["result", "curves", "width", "lanes", "best rate, grid", "best rate, adaptive"]
+    head = ["result", "curves", "width", "runs", "best rate, grid", "best rate, adaptive"]
     return of_slopes + "\n\n" + markdown.table(head, optima, align="llrrll")
 
 

@@ -1,4 +1,4 @@
-"""An experiment: a name, its configuration at every tier, its settings, its figure and its claims."""
+"""An experiment: a name, its configuration at every preset, its settings, its figure and its claims."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -88,9 +88,9 @@ class Experiment:
 
     - settings(config) → settings with their runs, in the order of the figure; trained, calculated or both.
     - summary(table, config) → a table of the results as text for the terminal.
-    - figure(table, config, tier, corpus, partial) → a matplotlib Figure; `partial` is None or (runs done, planned).
+    - figure(table, config, preset, corpus, partial) → a matplotlib Figure; `partial` is None or (runs done, planned).
     - claims(table, config, context) → list of Claim; `context` holds the fields that all claims share: `experiment`,
-      `tier`, `corpus` and `commit`.
+      `preset`, `corpus` and `commit`.
     - follow_up(table, config) → setting label → runs that depend on the outcomes of other runs. They run in the same
       settings once all runs of `settings` have a record.
     - limit(config) → the settings with as many runs as a sweep may train. Only their number is read. With a limit,
@@ -106,7 +106,7 @@ class Experiment:
 
     name: str  # a word, which names directories and records
     question: str
-    tiers: Mapping[str, Any]  # tier → configuration (a flat frozen dataclass), from seconds to the published size
+    presets: Mapping[str, Any]  # preset → configuration (a flat frozen dataclass), from seconds to the published size
     settings: Callable[[Any], Sequence[SettingRuns]]
     summary: Callable[..., str]
     figure: Callable[..., Any]

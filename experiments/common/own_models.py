@@ -150,7 +150,7 @@ def experiment(
     return Experiment(
         name=name,
         question=question,
-        tiers=presets if train is None else {p: replace(runs, corpus="own") for p, runs in presets.items()},
+        presets=presets if train is None else {p: replace(runs, corpus="own") for p, runs in presets.items()},
         settings=settings,
         summary=summary,
         figure=figure,

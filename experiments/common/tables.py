@@ -121,7 +121,13 @@ def losses_by_seed_and_rate(
     Args:
       rows: rows of one setting that differ in seed and rate only. loss: the column of losses; the default is the final
         train loss in nats per token. rate: the column of rates; the default is the embedding's.
+
+    Raises:
+      InputError: no row has one of the rates, although there are rows.
     """
+    if len(rows) and not (found := {*rows[rate]}) & {*rates}:
+        tried, recorded = (", ".join(f"{x:.4g}" for x in sorted(values)) for values in (rates, found))
+        raise InputError(f"no run has one of the rates {tried} in the column {rate}; the runs have {recorded}")
     losses = np.full((len(seeds), len(rates)), np.nan)
     columns = (rows[name].tolist() for name in (rate, "lane.seed", "status", loss))
     for at, seed, status, value in zip(*columns, strict=True) if len(rows) else ():

@@ -99,14 +99,16 @@ def _check(experiment: "Experiment", path: str) -> None:
         )
     if experiment.name in NAMES:
         raise InputError(f"experiment {path}: lvp has an experiment called {experiment.name}; choose another name")
-    for tier, config in experiment.tiers.items():
+    for preset, config in experiment.presets.items():
         if not is_dataclass(config) or "corpus" not in {f.name for f in fields(config)}:
-            raise InputError(f"experiment {path}: tier {tier} must be a dataclass with a corpus, got {config!r}")
+            raise InputError(f"experiment {path}: preset {preset} must be a dataclass with a corpus, got {config!r}")
         try:  # a manifest holds the configuration as JSON
             written = json.loads(records.dumps(to_dict(config)))
-            configured(experiment, tier, written)
+            configured(experiment, preset, written)
         except (TypeError, ValueError) as error:
-            raise InputError(f"experiment {path}: tier {tier} cannot be converted to JSON and back: {error}") from None
+            raise InputError(
+                f"experiment {path}: preset {preset} cannot be converted to JSON and back: {error}"
+            ) from None
 
 
 def check_settings(settings: "Iterable[SettingRuns]") -> None:

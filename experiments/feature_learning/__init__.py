@@ -18,15 +18,15 @@ because the share of the most frequent token does not change smoothly with m.
 
 from experiments.common.experiment import Experiment
 from experiments.feature_learning import analysis, calculation, claims, config, figure
-from experiments.feature_learning.config import TIERS, Config
+from experiments.feature_learning.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="feature_learning",
     question="how much does the update of each matrix change the linear network's output, after one step and after "
     "training?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

@@ -1,4 +1,4 @@
-"""The configuration of `feature_learning` at every tier, and its settings."""
+"""The configuration of `feature_learning` at every preset, and its settings."""
 
 from dataclasses import dataclass
 
@@ -76,7 +76,7 @@ def regimes(config: Config) -> dict[str, list[tuple[int, int]]]:
     return {name: pairs if len(pairs) > 1 else [] for name, pairs in usable.items()}
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(widths=(8, 32, 64), fixed_vocab=256, draws=10, steps=(1, 5), largest=2048),
     "laptop": Config(widths=(16, 32, 64, 128, 256), draws=100, largest=8192),
     "gpu": Config(draws=100),

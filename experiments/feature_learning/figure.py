@@ -15,14 +15,14 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Draws the parts of the change against d: after one step in three regimes, and at the end of the trained arms."""
     panels = [_one_step_panel(table, regime) for regime in regimes(config)]
     panels += [_trained_panel(table, config, part) for part in TRAINED_PARTS]
     return sheet(
         [panel for panel in panels if panel.series],
         title="Contribution of each matrix to the change of the linear network's output",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

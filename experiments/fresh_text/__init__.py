@@ -18,14 +18,14 @@ Judging seeds train at least five ratios at the chosen value.
 
 from experiments.common.experiment import Experiment
 from experiments.fresh_text import analysis, claims, config, figure
-from experiments.fresh_text.config import TIERS, Config
+from experiments.fresh_text.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="fresh_text",
     question="at what rate should the embedding train relative to the hidden matrices, on text that is read once?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

@@ -1,4 +1,4 @@
-"""The configuration of `fresh_text` at every tier: its arms, settings and runs."""
+"""The configuration of `fresh_text` at every preset: its arms, settings and runs."""
 
 import math
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Config(TunedRuns):
-    """Defaults are the laptop tier's design; sizes are those of the paper tier. All values are ours.
+    """Defaults are the laptop preset's design; sizes are those of the paper preset. All values are ours.
 
     The selecting seeds train 3 × 3 places around the middle of the grids. They follow the best place until it has all
     neighbours. The judging seeds then train five ratios at the chosen constant.
@@ -116,7 +116,7 @@ _LAPTOP: dict[str, Any] = {
     "batch": 16,
 }
 WIDTHS = (48, 64, 96, 128, 192, 256)
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

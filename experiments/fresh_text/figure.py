@@ -134,7 +134,7 @@ class ByArm:
         decimal(axes.xaxis)
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over the ratio, loss over the ratio divided by a power of d or m, and the best ratio over d or m."""
     readings = list(read(table, config).values())
     quantity = varied(config)
@@ -147,7 +147,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         "cubics; hollow: not resolved.",
         "Bars: 95 % intervals, which contain the vertex of the parabola through the same points.",
     ]
-    return sheet(panels, title=title, tier=tier, corpus=corpus, partial=partial, words=words, columns=len(panels))
+    return sheet(panels, title=title, preset=preset, corpus=corpus, partial=partial, words=words, columns=len(panels))
 
 
 def _of_law(config: Config, readings: Sequence[Reading], quantity: str) -> list:

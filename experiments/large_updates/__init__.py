@@ -17,15 +17,15 @@ derivative by 1/c². A calculation in the same network at its init tests this, a
 
 from experiments.common.experiment import Experiment
 from experiments.large_updates import analysis, claims, config, figure, scale_invariance
-from experiments.large_updates.config import TIERS, Config
+from experiments.large_updates.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="large_updates",
     question="do updates that are too large at the start of training leave dead ReLUs or matrices of low rank in a "
     "ResNet?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

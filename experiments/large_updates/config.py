@@ -1,4 +1,4 @@
-"""The configuration of `large_updates` at every tier, and its settings."""
+"""The configuration of `large_updates` at every preset, and its settings."""
 
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -94,7 +94,7 @@ class Config:
         return max(self.scales)
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="digits",
         image=16,

@@ -8,7 +8,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Final accuracy by arm and scale; dead ReLUs and stable rank over training."""
     series = []
     for name in config.arms:
@@ -29,7 +29,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     return sheet(
         panels,
         title="Effects of large first updates on a ResNet",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

@@ -20,16 +20,16 @@ from dataclasses import replace
 from experiments.common.experiment import Experiment
 from experiments.common.transferred_entries import ENTRIES, Entry
 from experiments.leaderboard import analysis, blocks, claims, config, figure
-from experiments.leaderboard.config import TIERS, Config
+from experiments.leaderboard.config import PRESETS, Config
 from lvp.errors import InputError
 from lvp.parametrization import table
 from lvp.parametrization.rules import Rule
 from lvp.roles import ROLES
 
-__all__ = ["EXPERIMENT", "TIERS", "Config", "Entry", "experiment", "with_rule"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config", "Entry", "experiment", "with_rule"]
 
 
-def experiment(name: str, entries: Mapping[str, Entry], tiers: Mapping[str, Config]) -> Experiment:
+def experiment(name: str, entries: Mapping[str, Entry], presets: Mapping[str, Config]) -> Experiment:
     """The experiment with the given entries."""
 
     def bound(function: Callable) -> Callable:
@@ -38,7 +38,7 @@ def experiment(name: str, entries: Mapping[str, Entry], tiers: Mapping[str, Conf
     return Experiment(
         name=name,
         question="which rule has the least loss at larger sizes, if it is tuned at one size?",
-        tiers=tiers,
+        presets=presets,
         settings=bound(config.settings),
         summary=bound(analysis.summary),
         figure=bound(figure.figure),
@@ -57,12 +57,12 @@ def with_rule(name: str, rule: Rule) -> Experiment:
     """
     if name in ENTRIES:
         raise InputError(f"the leaderboard has an entry {name!r}: rename the file")
-    size = TIERS["smoke"].sizes[config.BASE]
+    size = PRESETS["smoke"].sizes[config.BASE]
     if set(table(rule, width=size.width, vocab=size.vocab)) != set(ROLES):
         raise InputError(f"rule must have the roles {', '.join(ROLES)} and no others")
     entries = {**ENTRIES, name: Entry(rule, ENTRIES[config.RECOMMENDED].axes)}
-    tiers = {tier: replace(each, entries=(*each.entries, name)) for tier, each in TIERS.items()}
-    return experiment(f"leaderboard-{name}", entries, tiers)
+    presets = {preset: replace(each, entries=(*each.entries, name)) for preset, each in PRESETS.items()}
+    return experiment(f"leaderboard-{name}", entries, presets)
 
 
-EXPERIMENT = experiment("leaderboard", ENTRIES, TIERS)
+EXPERIMENT = experiment("leaderboard", ENTRIES, PRESETS)

@@ -1,4 +1,4 @@
-"""The configuration of `leaderboard` at every tier, its entries, and its settings."""
+"""The configuration of `leaderboard` at every preset, its entries, and its settings."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ BASE = "base"
 
 @dataclass(frozen=True)
 class Config(TransferRuns):
-    """Defaults are the paper tier. Sizes and grids are ours."""
+    """Defaults are the paper preset. Sizes and grids are ours."""
 
     factor: int = 8  # by which a held-out size moves its axis
     entries: tuple[str, ...] = tuple(ENTRIES)  # names of entries
@@ -54,7 +54,7 @@ class Config(TransferRuns):
         return {BASE: self.base, **moved}
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

@@ -12,7 +12,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.heat_maps import Dots, Heat
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: Mapping[str, Entry]):
+def figure(table, config: Config, *, preset: str, corpus: str, partial, entries: Mapping[str, Entry]):
     """The gap of every entry at every size, and its mean and largest gap over the held-out sizes."""
     reading = read(table, config, chosen_entries(config.entries, entries))
     by_entry = {name: each.gaps for name, each in reading.entries.items()}
@@ -39,7 +39,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: M
     return sheet(
         [heat, dots],
         title="Loss of each rule after transfer from the base size",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

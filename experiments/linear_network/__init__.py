@@ -19,14 +19,14 @@ The rows of E enter plain or divided by their root mean square. Two scaling argu
 
 from experiments.common.experiment import Experiment
 from experiments.linear_network import analysis, calculation, claims, config, figure
-from experiments.linear_network.config import TIERS, Config
+from experiments.linear_network.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="linear_network",
     question="how does the linear network's best embedding learning rate move with width and vocabulary?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

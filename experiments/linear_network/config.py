@@ -1,4 +1,4 @@
-"""The configuration of `linear_network` at every tier, and its settings."""
+"""The configuration of `linear_network` at every preset, and its settings."""
 
 from dataclasses import dataclass
 
@@ -64,7 +64,7 @@ class Config:
         return slices(self.shapes, VOCAB_PER_WIDTH)
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         widths=(8, 16, 32), vocabs=(32, 64), growing_widths=(4, 8, 16), rates=geometric(2**-6, 1.0, 4), steps=(2, 5),
         seeds=(0, 1),

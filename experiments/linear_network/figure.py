@@ -9,7 +9,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """For each form of the rows, the optimum over width after each number of steps. Then, after the last step, the
     optimum over vocabulary, and the loss over the rate.
     """
@@ -23,7 +23,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     return sheet(
         [*panels, *over_vocab, _loss_panel(table, config, last)],
         title="The linear network's optimal embedding learning rate, infinite batch",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

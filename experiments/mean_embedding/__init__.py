@@ -16,15 +16,15 @@ the validation loss of the first seed; the other seeds run at the tuned rate onl
 
 from experiments.common.experiment import Experiment
 from experiments.mean_embedding import analysis, claims, config, figure
-from experiments.mean_embedding.config import TIERS, Config
+from experiments.mean_embedding.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="mean_embedding",
     question="under which optimizers does the mean embedding drift, and does an embedding rate of √d times the other "
     "rates increase the drift?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

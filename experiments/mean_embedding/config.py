@@ -1,4 +1,4 @@
-"""The configuration of `mean_embedding` at every tier, and its settings."""
+"""The configuration of `mean_embedding` at every preset, and its settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ EMBEDDING_PATH = {"untied": "embedding/embedding", "tied": "tied_embedding/embed
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are ours, since paper B gives no set-up. Batch and context of the larger tiers are those of paper A."""
+    """Defaults are ours, since paper B gives no set-up. Batch and context of larger presets are those of paper A."""
 
     width: int = 768  # d
     vocab: int = 32768  # m
@@ -89,7 +89,7 @@ class Config(DecoderRuns):
         return tuple(sorted({min(round(part * self.steps), self.steps - 1) for part in self.measured}))
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

@@ -12,12 +12,12 @@ from lvp.analysis.power_laws import Panel, Series
 from lvp.analysis.update_vectors import toys
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """A toy example, drift over training, second moment and update size over frequency, and loss over drift."""
     return sheet(
         [*toys(), _drift(table, config), _moments(table, config), _sizes(table, config), _costs(table, config)],
         title="The mean embedding under different optimizers",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

@@ -14,15 +14,15 @@ Every arm tunes one hyperparameter, with equally many values and on the same see
 
 from experiments.common.experiment import Experiment
 from experiments.muon import analysis, claims, config, figure
-from experiments.muon.config import TIERS, Config
+from experiments.muon.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="muon",
     question="does the ratio of the embedding's rate to the hidden rate still matter if Muon trains the hidden "
     "matrices?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

@@ -1,4 +1,4 @@
-"""The configuration of `muon` at every tier, and its settings."""
+"""The configuration of `muon` at every preset, and its settings."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -36,7 +36,7 @@ NANOCHAT = Arm("Muon")
 
 @dataclass(frozen=True)
 class Config(TunedRuns):
-    """Defaults are ours. The shape of the paper tier is that of nanochat's smallest published model."""
+    """Defaults are ours. The shape of the paper preset is that of nanochat's smallest published model."""
 
     width: int = 768  # d
     layers: int = 12
@@ -62,7 +62,7 @@ class Config(TunedRuns):
             )
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

@@ -9,12 +9,12 @@ from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import Panel, Series
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over the hidden rate by ratio under Adam and under Muon, and the tuned loss over the ratio."""
     return sheet(
         [_curves(table, config, "Adam"), _curves(table, config, "Muon"), _tuned(table, config)],
         title="The ratio of the embedding's rate to the hidden rate, under Adam and under Muon",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

@@ -14,14 +14,14 @@ The corpus is not public. Any text serves here, since perplexities are compared 
 
 from experiments.common.experiment import Experiment
 from experiments.pretrain_1b import analysis, claims, config, figure
-from experiments.pretrain_1b.config import TIERS, Config
+from experiments.pretrain_1b.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="pretrain_1b",
     question="does an embedding learning rate of √d times the other rates give the best perplexity at large scale?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

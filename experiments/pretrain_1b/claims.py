@@ -17,7 +17,7 @@ from experiments.pretrain_1b.analysis import (
     values_by_seed,
     word_perplexities,
 )
-from experiments.pretrain_1b.config import TIERS, Config
+from experiments.pretrain_1b.config import PRESETS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
@@ -40,7 +40,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _from_paper(config: Config, figure: int, paper_value: str) -> dict[str, Any]:
     """The source and the paper's value of a question about a figure."""
     source = f"{PAPER_A}, figure {figure}"
-    if config.width == TIERS["paper"].width:
+    if config.width == PRESETS["paper"].width:
         return {"source": source, "paper_value": paper_value}
     return {"source": f"{OUR_RESULT}, after {source}", "paper_value": None}
 

@@ -1,4 +1,4 @@
-"""The configuration of `pretrain_1b` at every tier, and its settings."""
+"""The configuration of `pretrain_1b` at every preset, and its settings."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -104,9 +104,9 @@ class Config(DecoderRuns):
         return tuple(sorted({measured[round(len(measured) * i / self.scored_points) - 1] for i in parts}))
 
 
-# Shared by the small tiers, whose data stays on the device.
+# Shared by the small presets, whose data stays on the device.
 _SMALL: dict[str, Any] = {"scan": False, "remat": "none", "order": "windows", "dtype": "float32", "seeds": (0, 1, 2)}
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         scored="python-docs",

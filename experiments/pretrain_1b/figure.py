@@ -14,7 +14,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Perplexity over training (figure 4) and at the end, and by word at the end and over training (figure 5)."""
     curves = {ratio_label(config, ratio): validation_curves(table, config, ratio) for ratio in config.ratios}
     over_time = _over_training(config.measured_steps, curves)
@@ -45,7 +45,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         panels,
         columns=2,
         title="Perplexity and the ratio of the embedding's learning rate to the other rates",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

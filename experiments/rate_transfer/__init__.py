@@ -19,14 +19,14 @@ loss with the constant that is best at the width.
 
 from experiments.common.experiment import Experiment
 from experiments.rate_transfer import analysis, blocks, claims, config, figure
-from experiments.rate_transfer.config import TIERS, Config
+from experiments.rate_transfer.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="rate_transfer",
     question="how well does the tuned learning rate of a rule transfer over width?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

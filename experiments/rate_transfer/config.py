@@ -1,4 +1,4 @@
-"""The configuration of `rate_transfer` at every tier, and its settings."""
+"""The configuration of `rate_transfer` at every preset, and its settings."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -21,7 +21,7 @@ from lvp.parametrization import Shape
 
 @dataclass(frozen=True)
 class Config(TransferRuns):
-    """Defaults are the paper tier. Sizes and grids are ours."""
+    """Defaults are the paper preset. Sizes and grids are ours."""
 
     widths: tuple[int, ...] = (256, 512, 1024, 2048)  # the first is the base
     entries: tuple[str, ...] = ("LVP", "SP", "SP (embedding × d)", "μP")  # names of `ENTRIES`
@@ -45,7 +45,7 @@ class Config(TransferRuns):
         return {f"d {width}": replace(self.base, width=width) for width in self.widths}
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

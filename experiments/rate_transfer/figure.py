@@ -10,13 +10,13 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """The best constant, the sensitivity, the transfer gap and the penalty of every entry over the width."""
     by_entry = read(table, config)
     return sheet(
         [_constants(by_entry), _sensitivities(by_entry), _penalties(config, by_entry), _gaps(config, by_entry)],
         title="Transfer of the tuned rate over width",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

@@ -15,9 +15,9 @@ It also trains the runs of figure 3 (LionAR with and without warm-up) and AdamW 
 
 φ is the median over the neurons of the hidden matrices. The claims also use the joint φ of all hidden matrices, whose
 gradients are concatenated. The alignment and the cancelled part are those of the concatenated gradients. The claims
-about LionAR are tested at the paper's batch of 480 only. φ is per sequence. The smaller tiers have shorter sequences
+about LionAR are tested at the paper's batch of 480 only. φ is per sequence. The smaller presets have shorter sequences
 than the paper's 1024 tokens. With the same model, φ is then smaller, because a gradient averages over fewer tokens. The
-two larger tiers train GPT-2's decoder. The decoder of the smaller tiers has sinusoidal positions and no biases.
+two larger presets train GPT-2's decoder. The decoder of the smaller presets has sinusoidal positions and no biases.
 
     python -m sweeps run representation_change --preset laptop      2 CPU cores
     python -m sweeps run representation_change --preset laptop --set arms=      equation 9 alone
@@ -25,15 +25,15 @@ two larger tiers train GPT-2's decoder. The decoder of the smaller tiers has sin
 
 from experiments.common.experiment import Experiment
 from experiments.representation_change import analysis, claims, config, equation_nine, figure
-from experiments.representation_change.config import TIERS, Config
+from experiments.representation_change.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="representation_change",
     question="how much do updates of a given size change representations, and why is the change largest early in "
     "training?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

@@ -1,4 +1,4 @@
-"""The configuration of `representation_change` at every tier, and its settings."""
+"""The configuration of `representation_change` at every preset, and its settings."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class Config(DecoderRuns):
     layers: int = 12  # section 3: GPT-2 124M, as are width, vocab and context
     width: int = 768  # as layers
     vocab: int = 50257  # as layers
-    gpt2: bool = True  # learned positions and biases; the head is tied at every tier
+    gpt2: bool = True  # learned positions and biases; the head is tied at every preset
     context: int = PAPER_CONTEXT  # as layers
     batch: int = PAPER_BATCH  # section 3
     micro_batches: int = 40  # nanoGPT's value
@@ -89,7 +89,7 @@ class Config(DecoderRuns):
         return tuple(sorted({*equidistant.tolist(), *early}))
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

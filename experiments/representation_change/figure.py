@@ -11,7 +11,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Equation 9 with its simulation, limit and error; φ, alignment and cancelled gradient over training."""
     per_batch, half = [(1 / config.batch, f"1/B, B = {config.batch}")], [(0.5, "half (figure 4)")]
     late = f"gradient cancelled by momentum, from {SETTLED:.0%} of the steps on"
@@ -26,7 +26,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     return sheet(
         [panel for panel in panels if panel.series],
         title="Representation change by updates of a given size, and the gradient's signal over training",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

@@ -15,14 +15,14 @@ kind of positions, optimizer. Other laws are compared on the same optima.
 
 from experiments.common.experiment import Experiment
 from experiments.row_growth import analysis, claims, config, figure
-from experiments.row_growth.config import TIERS, Config
+from experiments.row_growth.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="row_growth",
     question="does the best embedding rate let the rows grow to the size of the positions?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

@@ -210,7 +210,7 @@ def summary(table, config: Config) -> str:
     for name, power in exponents(config, made).items():
         lines.append(f"{name:<34} {power.text('.2f'):<22} {LAWS[LAW].get(name, 0.0):>5g}")
     within = prefix_exponent(table, config).text(".2f")
-    lines.append(f"{'steps, within the lanes of a variant':<34} {within}")
+    lines.append(f"{'steps, within the runs of a variant':<34} {within}")
     for name in config.optimizers[1:]:
         ratio = optimizer_ratio(config, made, name).text(".2f")
         lines.append(f"constant of {OPTIMIZERS[name]} over {OPTIMIZERS[config.optimizers[0]]}'s: {ratio}")

@@ -1,4 +1,4 @@
-"""The configuration of `row_growth` at every tier, and its settings."""
+"""The configuration of `row_growth` at every preset, and its settings."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ PREFIXES = (0.2, 0.4)  # parts of a run that are read as shorter runs; both end 
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are the paper tier. The shapes are those of Hayou & Liu 2025; all else is ours.
+    """Defaults are the paper preset. The shapes are those of Hayou & Liu 2025; all else is ours.
 
     The base variant has `width`, `steps`, factors of 1, and the first of `token_rows`, `positions` and `optimizers`.
     """
@@ -212,7 +212,7 @@ def settings(config: Config) -> list[SettingRuns]:
     return planned
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

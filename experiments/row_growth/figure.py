@@ -57,7 +57,7 @@ class Ranges:
         axes.grid(axis="x", color="#e6e6e6", linewidth=0.6)
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Constants by variant, laws by spread, powers of the factors, constant over horizon, growth of rows, losses."""
     made = points(table, config)
     return sheet(
@@ -70,7 +70,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             _losses(table, config),
         ],
         title="Does the best embedding rate let the rows grow to the size of the positions?",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

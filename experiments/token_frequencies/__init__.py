@@ -10,14 +10,14 @@ The mean square ᾱ² = m⁻¹ Σ_i α_i² depends on the normalisation. The sum
 
 from experiments.common.experiment import Experiment
 from experiments.token_frequencies import analysis, calculation, claims, config, figure
-from experiments.token_frequencies.config import TIERS, Config
+from experiments.token_frequencies.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="token_frequencies",
     question="do token frequencies follow a power law, and does the top token's square over the mean square grow as m?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

@@ -1,4 +1,4 @@
-"""The configuration of `token_frequencies` at every tier, and its settings."""
+"""The configuration of `token_frequencies` at every preset, and its settings."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Config:
 
 
 OCTAVES = tuple(2**k for k in range(8, 16))
-TIERS = {
+PRESETS = {
     "smoke": Config(corpus="python-docs", vocabs=(256, 512, 1024)),
     "laptop": Config(vocabs=OCTAVES),
     "gpu": Config(vocabs=OCTAVES),

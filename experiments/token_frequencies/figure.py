@@ -8,7 +8,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Frequency over rank (figure 2), and the two mean squares over m."""
     panels = [_curves(table)]
     panels.append(_growth_panel(table, "peak_ratio", "Top token's square over the mean square", "max α² / ᾱ²", 1))
@@ -17,7 +17,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     return sheet(
         panels,
         title="Token frequencies of BPE vocabularies",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

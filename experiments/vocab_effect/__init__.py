@@ -11,14 +11,14 @@ enter times √d, one of the readings in `width_vocab`.
 
 from experiments.common.experiment import Experiment
 from experiments.vocab_effect import analysis, claims, config, figure
-from experiments.vocab_effect.config import TIERS, Config
+from experiments.vocab_effect.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="vocab_effect",
     question="does the vocabulary move the best embedding learning rate, if the number of steps is fixed?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

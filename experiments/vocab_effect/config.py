@@ -1,4 +1,4 @@
-"""The configuration of `vocab_effect` at every tier, and its settings."""
+"""The configuration of `vocab_effect` at every preset, and its settings."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class Config(width_vocab.Config):
         return slices(self.shapes, self.vocab_per_width)
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

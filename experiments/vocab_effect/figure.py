@@ -11,7 +11,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """The optimum over width at each vocabulary, over vocabulary at each width, and both powers over the horizon."""
     read = by_horizon(table, config)
     best = read[config.steps]
@@ -23,7 +23,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             _horizon_panel(config, read),
         ],
         title=f"Best embedding rate over width and vocabulary at fixed steps, {READINGS[config.token_rows[0]]}",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

@@ -21,15 +21,15 @@ least of several noisy losses would be biased. The interval allows for every war
 
 from experiments.common.experiment import Experiment
 from experiments.warmup import analysis, claims, config, figure
-from experiments.warmup.config import TIERS, Config
+from experiments.warmup.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="warmup",
     question="which optimizers need warm-up, by which measure are their first updates too large, and which changes "
     "make warm-up unnecessary?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

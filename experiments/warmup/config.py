@@ -1,4 +1,4 @@
-"""The configuration of `warmup` at every tier, and its settings."""
+"""The configuration of `warmup` at every preset, and its settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +47,7 @@ ARMS = {
 class Config(DecoderRuns):
     """Defaults are the sizes of paper C, section 3 (nanoGPT's GPT-2 124M), in the form of GPT-2, without clipping.
 
-    The tier "paper" has nanoGPT's form, vocabulary and clipping. docs/warmup.md lists what remains different.
+    The preset "paper" has nanoGPT's form, vocabulary and clipping. docs/warmup.md lists what remains different.
     """
 
     corpus: str = "text:openwebtext"
@@ -129,7 +129,7 @@ class Config(DecoderRuns):
 
 # nanoGPT's values. Its vocabulary is GPT-2's 50257, padded to a multiple of 64.
 NANOGPT: dict[str, Any] = {"nanogpt": True, "vocab": 50304, "clip_norm": 1.0}
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

@@ -18,7 +18,7 @@ LAYOUT = [
 ]
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over rate by warm-up; curves and measures over training, without warm-up and with the reference warm-up."""
     panels = []
     for name, content in LAYOUT:
@@ -28,7 +28,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     return sheet(
         panels,
         title="Loss and size of updates with and without warm-up",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

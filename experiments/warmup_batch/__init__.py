@@ -13,14 +13,14 @@ of AdamW and LionA, and the angle of LionAR, are proportional to the square root
 from experiments.common.experiment import Experiment
 from experiments.warmup.claims import PAPER_C
 from experiments.warmup_batch import analysis, claims, config, figure
-from experiments.warmup_batch.config import TIERS, Config
+from experiments.warmup_batch.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="warmup_batch",
     question="does the need for warm-up grow with the batch, at equal tokens or at equal steps?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

@@ -1,4 +1,4 @@
-"""The configuration of `warmup_batch` at every tier, and its settings."""
+"""The configuration of `warmup_batch` at every preset, and its settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -59,14 +59,14 @@ def label(config: warmup.Config) -> str:
     return f"B {config.batch}, {config.steps} steps"
 
 
-def _of(tier: str, **changes) -> Config:
-    """A tier of `warmup` with 20 % of warm-up."""
-    base = {field.name: getattr(warmup.TIERS[tier], field.name) for field in fields(warmup.Config)}
+def _of(preset: str, **changes) -> Config:
+    """A preset of `warmup` with 20 % of warm-up."""
+    base = {field.name: getattr(warmup.PRESETS[preset], field.name) for field in fields(warmup.Config)}
     defaults = {"warmups": (0.0, 0.2), "reference": 0.2, "arms": ("AdamW", "LionA", "LionAR")}
     return Config(**(base | defaults | changes))
 
 
-TIERS = {
+PRESETS = {
     "smoke": _of("smoke", steps=200, arms=("AdamW",), batches=(4, 8)),
     "laptop": _of(
         "laptop",

@@ -8,7 +8,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """The gap of every arm over the batch, at equal tokens and at equal steps."""
     panels = []
     for equal in EQUAL:
@@ -27,7 +27,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         panels,
         columns=2,
         title="Does the need for warm-up grow with the batch?",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=["Bars: the 95 % interval, which allows for the selection of rates."],

@@ -17,15 +17,15 @@ The field `design` is "full" or "star":
 
 from experiments.common.experiment import Experiment
 from experiments.width_fixed_vocab import analysis, claims, config, figure
-from experiments.width_fixed_vocab.config import TIERS, Config
+from experiments.width_fixed_vocab.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="width_fixed_vocab",
     question="at a fixed vocabulary, how does the best embedding learning rate depend on width, and are the best init "
     "and rate of hidden and output matrices equal?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

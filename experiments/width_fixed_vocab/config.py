@@ -1,4 +1,4 @@
-"""The configuration of `width_fixed_vocab` at every tier, and its settings."""
+"""The configuration of `width_fixed_vocab` at every preset, and its settings."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -17,7 +17,7 @@ FACTORS = {"output_rate_factors": "η_W/η_H", "embedding_std_factors": "σ_E �
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are the paper tier. The paper gives no grids; these are ours."""
+    """Defaults are the paper preset. The paper gives no grids; these are ours."""
 
     seeds: tuple[int, ...] = (0, 1)  # C.1
     vocab: int = 32768  # C.1
@@ -56,7 +56,7 @@ class Config(DecoderRuns):
         return self.seeds[len(self.seeds) // 2 :]
 
 
-TIERS = {
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=8_000,

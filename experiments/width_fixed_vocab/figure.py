@@ -10,12 +10,12 @@ from lvp.analysis.heat_maps import Dots, Heat
 from lvp.analysis.power_laws import Panel, Series, in_words
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial):
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over η_E × η_H by width, optimum over width, and the cost of unequal settings."""
     return sheet(
         [*(_losses(table, config, d) for d in config.widths), _optima(table, config), _unequal(table, config)],
         title=f"Embedding and hidden learning rates at a fixed vocabulary, m = {config.vocab}",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
         words=[

@@ -17,14 +17,14 @@ sweep.
 
 from experiments.common.experiment import Experiment
 from experiments.width_vocab import analysis, blocks, claims, config, figure
-from experiments.width_vocab.config import TIERS, Config
+from experiments.width_vocab.config import PRESETS, Config
 
-__all__ = ["EXPERIMENT", "TIERS", "Config"]
+__all__ = ["EXPERIMENT", "PRESETS", "Config"]
 
 EXPERIMENT = Experiment(
     name="width_vocab",
     question="how does the best embedding learning rate change when width and vocabulary grow together?",
-    tiers=TIERS,
+    presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
     figure=figure.figure,

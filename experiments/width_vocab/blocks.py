@@ -48,7 +48,7 @@ def headline(results: Sequence[Any]) -> str:
         settings.add(setting)
     limits = (
         "- With rows × √d the exponent depends on the number of steps. Training reads the short texts many times "
-        "([reasons](docs/width_vocab.md#how-the-laptop-tier-was-chosen))."
+        "([reasons](docs/width_vocab.md#how-the-laptop-preset-was-chosen))."
     )
     return f"{' '.join(sentences)}\n{limits}"
 

@@ -1,4 +1,4 @@
-"""The configuration of `width_vocab` at every tier, and its settings."""
+"""The configuration of `width_vocab` at every preset, and its settings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ READINGS = {"plain": "rows plain", "sqrt": "rows × √d", "normalized": "rows /
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are the paper tier.
+    """Defaults are the paper preset.
 
     A comment names the paper's section, or gives the reason for a value that the paper does not state.
     """
@@ -81,8 +81,8 @@ class Config(DecoderRuns):
         return tuple(sorted({max(1, self.steps * part // HORIZONS) for part in range(1, HORIZONS + 1)}))
 
 
-# docs/width_vocab.md explains the choice of the laptop tier.
-TIERS = {
+# docs/width_vocab.md explains the choice of the laptop preset.
+PRESETS = {
     "smoke": Config(
         corpus="python-docs",
         slice_bytes=20_000,

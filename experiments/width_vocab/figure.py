@@ -5,7 +5,7 @@ from experiments.width_vocab.config import Config
 from lvp.analysis.arms_figure import optima_by_arm
 
 
-def figure(table, config: Config, *, tier: str, corpus: str, partial: tuple[int, int] | None):
+def figure(table, config: Config, *, preset: str, corpus: str, partial: tuple[int, int] | None):
     """Loss over embedding rate by width for each reading, optimum over width, and slope over horizon.
 
     The panel of the optimum also shows the slopes 0, −1/2 and −1.
@@ -14,7 +14,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial: tuple[int,
         config.widths,
         arms(table, config),
         title=f"Optimal embedding learning rate against width, m = {config.vocab_per_width} d",
-        tier=tier,
+        preset=preset,
         corpus=corpus,
         partial=partial,
     )

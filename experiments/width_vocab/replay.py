@@ -10,7 +10,7 @@ from lvp.analysis import markdown
 from lvp.analysis.slopes import Slope
 
 MAKE_FIGURE: dict = {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1), "steps": 1200}
-"""The runs of `make figure`, as fields of the laptop tier. A slice selects from the sweep's rates."""
+"""The runs of `make figure`, as fields of the laptop preset. A slice selects from the sweep's rates."""
 
 _REPLAYED: tuple[dict, ...] = (
     {},

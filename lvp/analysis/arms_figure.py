@@ -44,7 +44,7 @@ def optima_by_arm(
     arms: Sequence[Arm],
     *,
     title: str,
-    tier: str = "",
+    preset: str = "",
     corpus: str = "",
     partial: tuple[int, int] | None = None,
 ) -> "Figure":
@@ -52,7 +52,7 @@ def optima_by_arm(
 
     Args:
       widths: [W]. arms: one to four.
-      title, tier, corpus: text above the panels.
+      title, preset, corpus: text above the panels.
       partial: (runs done, runs planned) of an unfinished sweep.
 
     Raises:
@@ -80,7 +80,7 @@ def optima_by_arm(
         _horizon_panel(panels[len(arms) + 1], arms)
         for axes in panels[len(arms) + 2 :]:
             axes.set_axis_off()
-        heading(figure, title, tier, corpus)
+        heading(figure, title, preset, corpus)
         lines = [
             "Curves: means over seeds, bars from lowest to highest seed, × a rate with a diverged run.",
             "Optima: quadratic in ln η, 95 % intervals. Dashed: slopes for comparison.",

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, the paper's value and our value. `to_dict` and `from_dict` convert it to strict JSON and back.
+    """A claim, the paper's value and our value.
 
     A value that is nan or inf becomes None: it was not measured. An interval with a nan end becomes None. An open end
     of an interval is ±inf here and null in JSON.
@@ -38,14 +38,14 @@ class Claim:
     value: float | None  # our measurement; None if there is none
     interval: tuple[float, float] | None  # its 95 % interval; None if unknown
     verdict: str  # one of VERDICTS
-    tier: str  # of the sweep
+    preset: str  # of the sweep
     corpus: str  # of the sweep
     commit: str  # of the code
     note: str = ""  # after the statement in tables
     reason: str = ""  # why the claim is not tested here; empty for other verdicts
 
     def __post_init__(self):
-        for name in ("experiment", "statement", "source", "tier", "corpus", "commit", "note", "reason"):
+        for name in ("experiment", "statement", "source", "preset", "corpus", "commit", "note", "reason"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"a claim's {name} must be a string, got {getattr(self, name)!r}")
         if self.verdict not in VERDICTS:
@@ -81,28 +81,6 @@ class Claim:
             while digits < 8 and any(end != 0 and round(end, digits) == 0 for end in (low, high)):
                 digits += 1
         return f"{_text(self.value, digits)} [{_text(low, digits)}, {_text(high, digits)}]"
-
-    def to_dict(self) -> dict:
-        """Fields as strict JSON values without nan and inf; an open end of the interval is None."""
-        record = asdict(self)
-        if self.interval is not None:
-            record["interval"] = [end if math.isfinite(end) else None for end in self.interval]
-        return record
-
-    @classmethod
-    def from_dict(cls, record: dict) -> "Claim":
-        """Returns the claim that `to_dict` wrote. Raises: InputError for missing or unknown fields and wrong types."""
-        names = [field.name for field in fields(cls)]
-        if not isinstance(record, dict) or set(record) != set(names):
-            got = sorted(map(str, record)) if isinstance(record, dict) else record
-            raise InputError(f"a claim's record must have the fields {', '.join(names)}; got {got!r}")
-        ends = record["interval"]
-        if ends is not None:
-            if not isinstance(ends, list | tuple) or len(ends) != 2:
-                raise InputError(f"a claim's interval must be null or a pair, got {ends!r}")
-            low, high = ends
-            ends = (-math.inf if low is None else low, math.inf if high is None else high)
-        return cls(**{**record, "interval": ends})
 
 
 def judge(
@@ -204,7 +182,7 @@ class Question:
         """Returns the claim with the verdict that the measurement allows.
 
         Args:
-          context: the fields `experiment`, `tier`, `corpus` and `commit` of the claim.
+          context: the fields `experiment`, `preset`, `corpus` and `commit` of the claim.
           seeds: the seeds of the measurement. If `refusal` returns a text for these seeds, the text replaces `reason`.
             None for counts and calculations, which have no seeds.
           reason: why the measurement does not test the sentence, such as a setting that the sentence does not speak
@@ -249,7 +227,7 @@ def table(claims: Sequence[Claim]) -> str:
 
 def cells(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of `table`."""
-    head = ["experiment", "claim", "source", "paper", "ours (95 %)", "verdict", "tier", "corpus", "commit"]
+    head = ["experiment", "claim", "source", "paper", "ours (95 %)", "verdict", "preset", "corpus", "commit"]
     rows = []
     for claim in claims:
         statement = f"{claim.statement} ({claim.note})" if claim.note else claim.statement
@@ -257,7 +235,7 @@ def cells(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
         verdict = f"{claim.verdict}: {claim.reason}" if claim.reason else claim.verdict
         short = claim.commit[:10] if re.fullmatch(r"[0-9a-f]{40}", claim.commit) else claim.commit
         row = [claim.experiment, statement, claim.source, paper, claim.measured, verdict]
-        rows.append([*row, claim.tier, claim.corpus, short])
+        rows.append([*row, claim.preset, claim.corpus, short])
     return head, rows
 
 

@@ -32,9 +32,9 @@ STYLE: dict[Any, Any] = {  # matplotlib's own type lists all its keys
 }
 
 
-def heading(figure: "Figure", title: str, tier: str, corpus: str) -> None:
-    """Sets the title, with the tier and corpus below it."""
-    origin = ", ".join(part for part in (tier and f"tier {tier}", corpus and f"corpus {corpus}") if part)
+def heading(figure: "Figure", title: str, preset: str, corpus: str) -> None:
+    """Sets the title, with the preset and corpus below it."""
+    origin = ", ".join(part for part in (preset and f"preset {preset}", corpus and f"corpus {corpus}") if part)
     figure.suptitle("\n".join(part for part in (title, origin) if part), fontsize=12)
 
 
@@ -65,7 +65,7 @@ def sheet(
     panels: Sequence[Drawn],
     *,
     title: str,
-    tier: str = "",
+    preset: str = "",
     corpus: str = "",
     partial: tuple[int, int] | None = None,
     words: Sequence[str] = (),
@@ -87,7 +87,7 @@ def sheet(
             panel.draw(place, panels)
         for empty in axes[len(panels) :]:
             empty.set_axis_off()
-        heading(figure, title, tier, corpus)
+        heading(figure, title, preset, corpus)
         below(figure, words)
         stamp(figure, partial)
     return figure

@@ -31,7 +31,7 @@ def optimum_vs_width(
     optima: Sequence[Optimum] | None = None,
     fit: Slope | None = None,
     title: str = "Optimal embedding learning rate against width",
-    tier: str = "",
+    preset: str = "",
     corpus: str = "",
     partial: tuple[int, int] | None = None,
     tolerance: float = 0.2,
@@ -52,7 +52,7 @@ def optimum_vs_width(
       widths: [W]. rates: [R] or a grid per width [W, R], in the unit of `rate_label`.
       losses_by_width: W arrays [seeds, R] (nan missing, inf diverged), in the unit of `loss_label`.
       optima, fit: results of `lvp.analysis.optima` and `slope`; None computes them.
-      title, tier, corpus: text above the panels.
+      title, preset, corpus: text above the panels.
       partial: (runs done, runs planned) of an unfinished sweep, written across the figure.
       tolerance: relative distance to the best loss, for the paper's estimate.
       rate_label, loss_label, width_label: axis labels.
@@ -78,7 +78,7 @@ def optimum_vs_width(
         _paper_reading(right, widths, rates, losses_by_width, tolerance)
         _slope_panel(right, widths, optima, fit, colours)
         right.set(xlabel=width_label, ylabel=f"optimal {rate_label}")
-        _words(figure, title, tier, corpus, partial, widths, optima)
+        _words(figure, title, preset, corpus, partial, widths, optima)
     return figure
 
 
@@ -228,9 +228,9 @@ def _in_words(fit: Slope) -> str:
     return text.replace("-", "−")
 
 
-def _words(figure, title, tier, corpus, partial, widths, optima) -> None:
+def _words(figure, title, preset, corpus, partial, widths, optima) -> None:
     """Writes the title, the origin, the meaning of the marks, and the reasons for hollow points."""
-    heading(figure, title, tier, corpus)
+    heading(figure, title, preset, corpus)
     lines = [
         "Small markers: mean over seeds, bars from lowest to highest seed, × a rate with a diverged run.",
         "Large markers: optimum of a quadratic in ln η, 95 % interval. Dashed: slopes for comparison.",

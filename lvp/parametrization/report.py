@@ -164,7 +164,7 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
         blocks.append(
             [
                 *_far(advice, name, result),
-                f"Measured ({name}: tier {result['tier']}, {result['seeds']} seeds, commit {result['commit']}):",
+                f"Measured ({name}: preset {result['tier']}, {result['seeds']} seeds, commit {result['commit']}):",
                 f"{ranges}; one axis moves at a time.",
                 "Each entry is tuned at the smallest size only. Gap: loss above a reference tuned at the size itself.",
                 "95 % intervals over seeds." + " *: the tuned rate is at the edge of its grid." * tuned_at_edge,

@@ -60,7 +60,7 @@ def training(setting, count: int = 1) -> Timed:
         if not at:
             at.update(step=0, state=program.blank_state(), runs=program.arrays(runs(setting, count)))
         stop = at["step"] + n
-        state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], at["lanes"], data)
+        state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], at["runs"], data)
         at.update(step=stop, state=jax.block_until_ready(state))
 
     return run, facts

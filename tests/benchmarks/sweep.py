@@ -82,7 +82,7 @@ def plain_tune(steps: int, reuse: bool) -> dict:
     ray.shutdown()
     if results.errors:
         raise RuntimeError(f"{len(results.errors)} trials failed: {results.errors[0]}")
-    return {"lanes": len(trials), "seconds": seconds}
+    return {"runs": len(trials), "seconds": seconds}
 
 
 def ours(steps: int, cache: str) -> dict:
@@ -92,7 +92,7 @@ def ours(steps: int, cache: str) -> dict:
         out = Path(folder, "out")
         started = time.perf_counter()
         _sweep("--preset", "laptop", "--out", out, f"--set=steps={steps}", cache=cache)
-        return {"seconds": time.perf_counter() - started, "lanes": len(list(out.glob("records/*.jsonl")))}
+        return {"seconds": time.perf_counter() - started, "runs": len(list(out.glob("records/*.jsonl")))}
 
 
 def _sweep(*words, cache: str) -> None:
@@ -124,8 +124,8 @@ def main(rounds: int) -> None:
         for _ in range(rounds):
             for side, steps in turns:
                 done = turn(side, steps, cache)
-                rates[side, steps].append(3600 * done["lanes"] / done["seconds"])
-                what = f"  {side}, {steps} steps: {done['lanes']} runs in {done['seconds']:.0f} s"
+                rates[side, steps].append(3600 * done["runs"] / done["seconds"])
+                what = f"  {side}, {steps} steps: {done['runs']} runs in {done['seconds']:.0f} s"
                 print(what, file=sys.stderr, flush=True)
     middle = {k: statistics.median(v) for k, v in rates.items()}
     rows = []

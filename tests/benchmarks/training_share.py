@@ -3,7 +3,7 @@
     python -m tests.benchmarks.training_share [ROUNDS]
 
 The product is that of the forecast, on all cores. Training has one process with one thread on each core, as a sweep
-has. It trains settings of `width_vocab` (tier laptop, rows × √d).
+has. It trains settings of `width_vocab` (preset laptop, rows × √d).
 """
 
 import os

@@ -26,7 +26,7 @@ from tests.faults.damage import examples, result_or_one_line
 from tests.lvp.data.tokens.texts import some_text
 from tests.marking import slow
 
-SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
+SMOKE = {name: experiments.load(name).presets["smoke"] for name in experiments.NAMES}
 AWKWARD = [
     *("0", "-1", "1", "2", "7", "1000000007", "6000000002", str(10**18), str(10**30)),
     *(

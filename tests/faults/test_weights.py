@@ -45,7 +45,7 @@ def test_the_kept_parameters_have_the_validation_loss_of_the_record(kept, whole,
     monkeypatch.setenv("LVP_CACHE", str(cache))
     sweep = existing(Store(kept))
     loaded = experiments.load(sweep.experiment)
-    settings = loaded.settings(experiments.restored(loaded, sweep.tier, sweep.config))
+    settings = loaded.settings(experiments.restored(loaded, sweep.preset, sweep.config))
     (planned,) = plan(settings, prepared(settings))
     task = task_for(planned.setting)
     program, feed = task.program(), task.load(planned.dataset)

@@ -63,9 +63,9 @@ def test_refused_and_misspelt_options(capsys):
     add_command(commands, "run", print, "").add_argument("--preset")
     resume = add_command(commands, "resume", print, "")
     resume.add_argument("--threads")
-    resume.add_argument("--preset", action=Refused, reason="resume keeps the sweep's tier")
+    resume.add_argument("--preset", action=Refused, reason="resume keeps the sweep's preset")
     for words, message in {
-        "resume --preset smoke": "--preset: resume keeps the sweep's tier",
+        "resume --preset smoke": "--preset: resume keeps the sweep's preset",
         "resume --theads 2": "unknown argument '--theads'; did you mean --threads?",
         "run --tire smoke": "unknown argument '--tire'; did you mean --preset?",
         "rnu": "unknown command 'rnu'; did you mean run?",

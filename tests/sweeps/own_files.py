@@ -49,7 +49,7 @@ def claims(table, config, context):
 EXPERIMENT = Experiment(
     name="squares",
     question="what are the squares?",
-    tiers={"smoke": Config(), "laptop": Config()},
+    presets={"smoke": Config(), "laptop": Config()},
     settings=settings,
     summary=summary,
     figure=figure,
@@ -95,7 +95,7 @@ def settings(config):
 EXPERIMENT = Experiment(
     name="trained",
     question="do both kinds run side by side?",
-    tiers={"smoke": Config()},
+    presets={"smoke": Config()},
     settings=settings,
     summary=lambda table, config: f"{table['sum'].count()} sums, {table['train_loss'].count()} losses",
     figure=lambda table, config, **origin: Figure(figsize=(1, 1)),

@@ -179,7 +179,7 @@ def test_a_result_with_little_origin_is_shown():
     assert "workers" not in committed.gallery([reused], DOCS) + committed.results_table([reused])
     assert "commit unknown, on cpu" in committed.gallery([shown(rows=[record(None)])], DOCS)  # no git
     ours = shown(experiment=dataclasses.replace(shown().experiment, paper="", answers=()))
-    assert "## Without a paper\n\n### width_vocab, tier laptop" in committed.gallery([ours], DOCS)
+    assert "## Without a paper\n\n### width_vocab, preset laptop" in committed.gallery([ours], DOCS)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     added = len(before) - sweep.planned
     assert added > 0 and f"{added} runs that depend on these results" in done.stdout
     loaded = experiments.load("leaderboard")
-    config = experiments.restored(loaded, sweep.tier, sweep.config)
+    config = experiments.restored(loaded, sweep.preset, sweep.config)
     entries, table = chosen_entries(config.entries, ENTRIES), sweeps.table_of(out)
     tuned = leaderboard.analysis.read(table, config, entries)
     runs = [row["config"]["lane"] for row in records.read(out / "records")]

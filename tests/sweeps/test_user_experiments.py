@@ -168,7 +168,7 @@ def test_a_missing_file_and_a_directory_give_one_line_errors(tmp_path):
 def test_two_optimizers_with_one_name_are_refused():
     from experiments import width_vocab
 
-    (first, second, *_), make = width_vocab.config.settings(width_vocab.TIERS["smoke"]), lambda learning_rate: None
+    (first, second, *_), make = width_vocab.config.settings(width_vocab.PRESETS["smoke"]), lambda learning_rate: None
 
     def named(planned, factory):
         return planned._replace(

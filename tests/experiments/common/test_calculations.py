@@ -13,12 +13,12 @@ from lvp.data.tokens import tokenizers
 from lvp.errors import InputError
 from tests.marking import slow
 
-CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "none"}
+CONTEXT = {"experiment": "none", "preset": "none", "corpus": "none", "commit": "none"}
 
 
 @pytest.mark.parametrize("experiment", [token_frequencies, feature_learning, linear_network], ids=lambda m: m.__name__)
-def test_settings_of_every_tier_have_distinct_names(experiment):
-    for config in experiment.TIERS.values():
+def test_settings_of_every_preset_have_distinct_names(experiment):
+    for config in experiment.PRESETS.values():
         settings = experiment.config.settings(config)
         assert len({c.label for c in settings}) == len(settings) and all(c.setting.flops_per_run > 0 for c in settings)
         assert all(c.setting.vocab <= 32768 for c in settings)
@@ -50,7 +50,7 @@ def test_claims_about_frequencies_follow_the_planted_power(power, verdict):
     """The larger half of the vocabularies decides. The smaller half has another power."""
     small, large = frequencies_table(power - 0.7), frequencies_table(power)
     table = pd.concat([small, large.assign(**{"lane.vocab": large["lane.vocab"] * 12})], ignore_index=True)
-    claims = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], CONTEXT)
+    claims = token_frequencies.claims.claims(table, token_frequencies.PRESETS["laptop"], CONTEXT)
     assert [c.verdict for c in claims] == [verdict]
     assert claims[0].value == pytest.approx(power, abs=0.02)
 
@@ -63,8 +63,8 @@ def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
     table["shown_ranks"] = [np.exp(log_rank).tolist()] * 4
     table["shown_frequencies"] = [np.exp(-log_rank + bend * log_rank**2).tolist()] * 4
     of_paper = CONTEXT | {"corpus": "wikitext2"}
-    *_, claim = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], of_paper)
-    *_, other = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], CONTEXT)
+    *_, claim = token_frequencies.claims.claims(table, token_frequencies.PRESETS["laptop"], of_paper)
+    *_, other = token_frequencies.claims.claims(table, token_frequencies.PRESETS["laptop"], CONTEXT)
     assert other.reason == "figure 2 shows WikiText-2"
     assert claim.statement.endswith("(m = 8192)") and claim.verdict == verdict
     if not bend:
@@ -146,7 +146,7 @@ def learning_table(config, form):
     [("exact", ["supported", "contradicted", "supported"]), slow("paper", ["supported"] * 2 + ["contradicted"])],
 )
 def test_claims_about_one_step_follow_the_planted_form(form, verdicts):
-    config = feature_learning.TIERS["laptop"]
+    config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, form)
     claims = feature_learning.claims.claims(table, config, CONTEXT)
     assert [c.verdict for c in claims[:3]] == verdicts and {c.source for c in claims[:3]} == {"our result"}
@@ -158,13 +158,13 @@ def test_claims_about_one_step_follow_the_planted_form(form, verdicts):
         feature_learning.config.ARMS
     )
     assert "Theorem 4, most frequent token" in feature_learning.analysis.summary(table, config)
-    assert feature_learning.figure.figure(table, config, tier="laptop", corpus="none", partial=None).axes
+    assert feature_learning.figure.figure(table, config, preset="laptop", corpus="none", partial=None).axes
     assert all(arm in feature_learning.analysis.summary(table, config) for arm in feature_learning.config.ARMS)
 
 
 @pytest.mark.parametrize("part", ["embedding", "top"])
 def test_another_power_of_d_contradicts_theorem_1(part):
-    config = feature_learning.TIERS["laptop"]
+    config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, "exact")
     table[part] *= table["cell.arguments.width"] ** 0.1
     wrong = [
@@ -176,7 +176,7 @@ def test_another_power_of_d_contradicts_theorem_1(part):
 def test_claims_hold_where_the_closed_form_is_no_power_law():
     """The closed form of δ_W need not be a power of d, for example for a text. The claim is judged on the ratio of the
     measured component to the form."""
-    config = feature_learning.TIERS["laptop"]
+    config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, "exact")
     jump = 1 + (table["cell.arguments.width"] == 32)  # at d 32 the form of the most frequent token is doubled
     columns = [c for c in table if c == "top_exact" or c.startswith("top_step")]
@@ -189,18 +189,18 @@ def test_claims_hold_where_the_closed_form_is_no_power_law():
 
 
 def test_a_partial_sweep_can_be_reported():
-    config = feature_learning.TIERS["laptop"]
+    config = feature_learning.PRESETS["laptop"]
     whole = learning_table(config, "exact")
     is_theorem = whole["lane.arm"] == feature_learning.config.THEOREM
     for rows in (whole[is_theorem], whole[~is_theorem], whole[:1], whole[::7]):
         rows = rows.dropna(axis=1, how="all")  # a partial table lacks the columns of runs that have not run
-        feature_learning.figure.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
+        feature_learning.figure.figure(rows, config, preset="none", corpus="none", partial=(len(rows), len(whole)))
         assert feature_learning.analysis.summary(rows, config).startswith("regime")
         assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 13 + 2 * len(feature_learning.config.ARMS)
 
 
 def test_covariances_that_are_not_diagonal_do_not_support_the_claim():
-    config = feature_learning.TIERS["laptop"]
+    config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, "exact")
     table["top_covariance"] = 0.1 * table["top_variance"]
     claims = {c.statement: c.verdict for c in feature_learning.claims.claims(table, config, CONTEXT)}
@@ -226,9 +226,9 @@ def test_a_claim_names_the_width_of_its_measurement():
 
 
 def test_every_point_has_an_error_bar_and_no_legend_covers_a_point():
-    config = feature_learning.TIERS["laptop"]
+    config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, "exact")
-    figure = feature_learning.figure.figure(table, config, tier="laptop", corpus="none", partial=None)
+    figure = feature_learning.figure.figure(table, config, preset="laptop", corpus="none", partial=None)
     figure.draw_without_rendering()
     panels = [axes for axes in figure.axes if axes.get_legend()]
     assert len(panels) == len(feature_learning.config.regimes(config)) + 2
@@ -238,14 +238,14 @@ def test_every_point_has_an_error_bar_and_no_legend_covers_a_point():
 
 
 def test_a_text_corpus_refuses_a_vocabulary_below_256():
-    for tier, config in feature_learning.TIERS.items():
+    for preset, config in feature_learning.PRESETS.items():
         text = dataclasses.replace(config, corpus="wikitext2:/somewhere")
         shapes = [pair for pairs in feature_learning.config.regimes(text).values() for pair in pairs]
         assert min(m for _, m in shapes) == tokenizers.SMALLEST
-        assert all(len(pairs) >= 2 for pairs in feature_learning.config.regimes(text).values()), tier
+        assert all(len(pairs) >= 2 for pairs in feature_learning.config.regimes(text).values()), preset
         assert {c.setting.vocab for c in feature_learning.config.settings(text)} == {m for _, m in shapes}
     assert (
-        min(c.setting.vocab for c in feature_learning.config.settings(feature_learning.TIERS["smoke"]))
+        min(c.setting.vocab for c in feature_learning.config.settings(feature_learning.PRESETS["smoke"]))
         < tokenizers.SMALLEST
     )
 
@@ -272,7 +272,7 @@ def test_an_exponent_with_an_unknown_interval_is_shown_as_open():
     assert len(head) == len(unresolved) == len(resolved)
     assert "20.0" not in unresolved and "open" in unresolved and "0.80 … 1.06" in resolved
     curves = (
-        token_frequencies.figure.figure(table, config, tier="none", corpus="none", partial=None).axes[0].get_lines()
+        token_frequencies.figure.figure(table, config, preset="none", corpus="none", partial=None).axes[0].get_lines()
     )
     assert len(curves) == 3  # the frequencies of two vocabularies and one fitted law
     drawn = np.concatenate([line.get_ydata() for line in curves])

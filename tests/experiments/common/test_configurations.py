@@ -23,10 +23,10 @@ from lvp.parametrization import row_multiplier
 from tests.marking import slow
 
 ROOT = Path(__file__).parents[3]
-PAPER = width_vocab.config.settings(width_vocab.TIERS["paper"])
+PAPER = width_vocab.config.settings(width_vocab.PRESETS["paper"])
 
 
-def test_the_paper_tier_is_the_published_set_up():
+def test_the_paper_preset_is_the_published_set_up():
     """Hayou & Liu 2025, appendices C.1 and C.2."""
     assert [c.setting.model.width for c in PAPER] == [2**k for k in range(8, 13)] * 2
     assert [c.setting.model.vocab for c in PAPER] == [2 ** (k + 3) for k in range(8, 13)] * 2
@@ -98,25 +98,25 @@ def choices_of(setting):
     )
 
 
-@pytest.mark.parametrize("tier", width_vocab.TIERS)
-def test_settings_of_every_tier_differ_from_the_paper_tier_only_in_sizes(tier):
-    config = width_vocab.TIERS[tier]
+@pytest.mark.parametrize("preset", width_vocab.PRESETS)
+def test_settings_of_every_preset_differ_from_the_paper_preset_only_in_sizes(preset):
+    config = width_vocab.PRESETS[preset]
     settings = width_vocab.config.grid_settings(config)
-    if config.design == "grid":  # test_hidden_constant.py tests the runs of the workstation tier
+    if config.design == "grid":  # test_hidden_constant.py tests the runs of the workstation preset
         assert width_vocab.config.settings(config) == settings
     assert len(settings) == len(config.widths) * len(config.token_rows)
     widths = [c.setting.model.width for c in settings[: len(config.widths)]]
     assert widths == sorted(set(widths))
     for c in settings:
         assert choices_of(c.setting) == choices_of(PAPER[0].setting)
-        assert c.setting.model.dtype == ("bfloat16" if tier == "gpu" else "float32")
+        assert c.setting.model.dtype == ("bfloat16" if preset == "gpu" else "float32")
         assert len(c.runs) == len(config.rates) * len(config.seeds)
         assert len({(run.learning_rates["embedding"], run.seed) for run in c.runs}) == len(c.runs)
         decoder(c.setting.model)
 
 
-def test_the_laptop_tier_of_width_vocab_has_the_specified_sizes():
-    config = width_vocab.TIERS["laptop"]
+def test_the_laptop_preset_of_width_vocab_has_the_specified_sizes():
+    config = width_vocab.PRESETS["laptop"]
     assert len(config.widths) >= 4 and 32 <= min(config.widths) and max(config.widths) <= 128
     assert any(width & (width - 1) for width in config.widths)
     assert (len(config.rates), len(config.seeds), config.vocab_per_width) == (6, 3, 8)
@@ -191,7 +191,7 @@ def test_unusable_values_give_a_one_line_error(values, message):
 
 def test_the_default_design_is_not_recorded():
     """If it were recorded, `run` would refuse to continue the sweeps of earlier versions."""
-    config = width_vocab.TIERS["laptop"]
+    config = width_vocab.PRESETS["laptop"]
     assert "design" not in experiments.to_dict(config)
     adaptive = dataclasses.replace(config, design="adaptive")
     assert experiments.to_dict(adaptive) == experiments.to_dict(config) | {"design": "adaptive"}
@@ -212,7 +212,7 @@ def synthetic_sweep(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
 
     Losses are parabolas in the log rate. After a fraction f of the steps, drift · ln f is added to both exponents.
     """
-    config = width_vocab.TIERS["laptop"]
+    config = width_vocab.PRESETS["laptop"]
     rng, records = np.random.default_rng(seed), []
     parts = np.arange(1, 51) / 50
     for rows, exponent in (("sqrt", slope), ("plain", plain)):
@@ -256,12 +256,12 @@ def test_sweeps_with_the_slope_of_the_rule_support_it():
 
 def verdicts_of(slope, seed):
     """The verdicts of a synthetic sweep, after its figure and its summary."""
-    context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
+    context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(slope, seed)
     claims = width_vocab.claims.claims(table, dataclasses.replace(config, token_rows=("sqrt",)), context)
     assert claims[0].value == pytest.approx(slope, abs=0.05) and claims[0].statement.startswith("rows × √d")
     if seed == 0:
-        assert width_vocab.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
+        assert width_vocab.figure.figure(table, config, preset="laptop", corpus="none", partial=(1, 2)).axes
         assert f"{claims[0].value:.2f}" in width_vocab.analysis.summary(table, config)
     return [claim.verdict for claim in claims]
 
@@ -331,7 +331,7 @@ def curves(table):
 
 
 def test_make_figure_trains_the_runs_of_the_replay():
-    (line,) = re.findall(r"^FEWER_LANES = (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    (line,) = re.findall(r"^FEWER_RUNS = (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     laptop = experiments.configured("width_vocab", "laptop")
     config = experiments.configured("width_vocab", "laptop", dict(word.split("=") for word in line.split()))
     assert config == replay.reduced(laptop, replay.MAKE_FIGURE) != laptop
@@ -356,7 +356,7 @@ def runs_of_the_adaptive_design(table, config):
 
 
 def test_the_adaptive_design_has_the_planted_slope_from_fewer_runs():
-    context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
+    context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(-0.5)
     assert width_vocab.analysis.follow_up(table, config) == {}  # control: a grid plans no further runs
     config = dataclasses.replace(config, design="adaptive")
@@ -374,7 +374,7 @@ def test_the_adaptive_design_has_the_planted_slope_from_fewer_runs():
     }
     unresolved = kept[kept[EMBEDDING_RATE] != config.embedding_rates("sqrt", config.widths[0])[2]]
     assert [c.verdict for c in width_vocab.claims.claims(unresolved, config, context)[2:4]] == ["unresolved"] * 2
-    assert width_vocab.figure.figure(kept, config, tier="laptop", corpus="none", partial=None).axes
+    assert width_vocab.figure.figure(kept, config, preset="laptop", corpus="none", partial=None).axes
     early = kept[kept["lane.seed"] == 0][::2]  # the first runs of a sweep
     assert width_vocab.analysis.summary(early, dataclasses.replace(config, token_rows=("sqrt",)))
 
@@ -417,7 +417,7 @@ def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():
 
 def test_each_reading_has_five_claims_and_the_note_gives_the_excess_loss_of_each_rule():
     """The planted exponents are −0.5 (rows × √d) and 0.1 (plain rows)."""
-    context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
+    context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(-0.5)
     claims = width_vocab.claims.claims(table, config, context)
     assert [c.statement.split(":")[0] for c in claims] == ["rows × √d"] * 5 + ["rows plain"] * 5
@@ -468,7 +468,7 @@ def test_unknown_numbers_are_dashes():
 
 
 def test_a_recorded_sweep_keeps_what_it_did_when_a_field_is_added():
-    """The record is older than the field `reserve`, whose value in the tier would refuse the recorded grid."""
+    """The record is older than the field `reserve`, whose value in the preset would refuse the recorded grid."""
     warmup = experiments.load("warmup")
     recorded = experiments.to_dict(experiments.configured(warmup, "laptop", {"reserve": 0, "adam_rates": [0.01, 0.02]}))
     del recorded["reserve"]

@@ -21,17 +21,17 @@ from lvp.training.tasks import task_for
 from tests.experiments.fresh_text.planted import Planted, excess, table_of, trained
 from tests.marking import slow
 
-LAPTOP, VOCABULARY, PRACTICE = (fresh_text.TIERS[tier] for tier in ("laptop", "vocabulary", "practice"))
-CONTEXT = {"experiment": "fresh_text", "tier": "laptop", "corpus": "none", "commit": "none"}
+LAPTOP, VOCABULARY, PRACTICE = (fresh_text.PRESETS[preset] for preset in ("laptop", "vocabulary", "practice"))
+CONTEXT = {"experiment": "fresh_text", "preset": "laptop", "corpus": "none", "commit": "none"}
 
 
 def verdicts(table, config):
     return {c.statement: c.verdict for c in fresh_text.claims.claims(table, config, CONTEXT)}
 
 
-@pytest.mark.parametrize("tier", fresh_text.TIERS)
-def test_every_tier_has_settings_with_distinct_names_and_models_that_exist(tier):
-    config = fresh_text.TIERS[tier]
+@pytest.mark.parametrize("preset", fresh_text.PRESETS)
+def test_every_preset_has_settings_with_distinct_names_and_models_that_exist(preset):
+    config = fresh_text.PRESETS[preset]
     settings = fresh_text.config.settings(config)
     assert len({c.label for c in settings}) == len(settings) == len(config.arms) * len(config.shapes)
     for planned, most in zip(settings, fresh_text.config.limit(config), strict=True):
@@ -42,8 +42,8 @@ def test_every_tier_has_settings_with_distinct_names_and_models_that_exist(tier)
 def test_blocks_share_the_runs_of_the_same_shape():
     """`--reuse` then takes the records of the shape from an earlier block."""
 
-    def configs(tier, label, arm=""):
-        settings = {c.label: c for c in fresh_text.config.settings(fresh_text.TIERS[tier])}
+    def configs(preset, label, arm=""):
+        settings = {c.label: c for c in fresh_text.config.settings(fresh_text.PRESETS[preset])}
         planned = settings[label + arm]
         return [(records.configuration(planned.setting), asdict(run)) for run in planned.runs]
 
@@ -83,19 +83,19 @@ def test_a_run_has_the_ratio_and_the_constant_of_its_place():
 @pytest.mark.parametrize("num_tokens", [7_400, 8_191, 8_192, 8_193, 9_001, 16_640, 1_664_001])
 def test_no_row_is_drawn_twice(num_tokens):
     """The number of steps is rounded, and still the last batch is of the first epoch."""
-    setting = fresh_text.config.settings(fresh_text.TIERS["smoke"])[0].setting
+    setting = fresh_text.config.settings(fresh_text.PRESETS["smoke"])[0].setting
     tokens = np.arange(num_tokens)
 
     counted = SimpleNamespace(num_tokens=num_tokens)
-    steps = round(task_for(setting).steps(counted, fresh_text.TIERS["smoke"].epochs))
+    steps = round(task_for(setting).steps(counted, fresh_text.PRESETS["smoke"].epochs))
     rows = Rows(tokens, context=setting.model.context, batch=setting.batch, seed=5)
     first = [rows.at(step, 0, setting.batch)[:, 0] for step in range(steps)]
     drawn = np.concatenate(first)
     assert len(set(drawn.tolist())) == len(drawn) == steps * setting.batch > 0.97 * num_tokens / setting.model.context
 
 
-def test_the_steps_of_the_smoke_tier_draw_no_row_twice(tmp_path):
-    config = fresh_text.TIERS["smoke"]
+def test_the_steps_of_the_smoke_preset_draw_no_row_twice(tmp_path):
+    config = fresh_text.PRESETS["smoke"]
     planned = fresh_text.config.settings(config)[0]
     dataset = data.prepare(
         config.corpus, vocab=300, slice_bytes=config.slice_bytes, valid_bytes=config.valid_bytes, cache=tmp_path
@@ -303,18 +303,18 @@ def test_bad_configurations_are_refused(values, message):
         experiments.configured(fresh_text.EXPERIMENT, "laptop", values)
 
 
-def test_every_tier_has_a_summary_and_a_figure_from_few_and_from_all_runs():
-    for tier in ("laptop", "vocabulary", "practice"):
-        config = fresh_text.TIERS[tier]
+def test_every_preset_has_a_summary_and_a_figure_from_few_and_from_all_runs():
+    for preset in ("laptop", "vocabulary", "practice"):
+        config = fresh_text.PRESETS[preset]
         first = {c.label: c.runs[:1] for c in fresh_text.config.settings(config)[:1]}
         for table in (table_of(config, first, Planted()), trained(config, Planted())[0]):
-            assert fresh_text.EXPERIMENT.figure(table, config, tier=tier, corpus="none", partial=None).axes
+            assert fresh_text.EXPERIMENT.figure(table, config, preset=preset, corpus="none", partial=None).axes
             assert analysis.summary(table, config) and fresh_text.claims.claims(table, config, CONTEXT)
 
 
 def test_sentences_are_short():
-    for tier in fresh_text.TIERS:
-        config = fresh_text.TIERS[tier]
+    for preset in fresh_text.PRESETS:
+        config = fresh_text.PRESETS[preset]
         first = {c.label: c.runs[:1] for c in fresh_text.config.settings(config)[:1]}
         for claim in fresh_text.claims.claims(table_of(config, first, Planted()), config, CONTEXT):
             assert len(claim.statement.split()) <= 25, claim.statement

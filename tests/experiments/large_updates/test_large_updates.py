@@ -11,8 +11,8 @@ from experiments.large_updates.config import ARMS
 from lvp.errors import InputError
 from lvp.training import records, steps_of_parts
 
-CONFIG = replace(large_updates.TIERS["laptop"], corpus="cifar10")
-CONTEXT = {"experiment": "large_updates", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONFIG = replace(large_updates.PRESETS["laptop"], corpus="cifar10")
+CONTEXT = {"experiment": "large_updates", "preset": "laptop", "corpus": "none", "commit": "none"}
 DEAD = {"standard": 0.4, "random": 0.3}  # dead units at the largest scale, unless biases are frozen
 RANK = {"standard": 2.0, "random": 2.0}  # stable rank at the largest scale, where it is not 5
 LOST = {"standard": 4.0, "random": 2.0, "leaky": 1.0}
@@ -60,8 +60,8 @@ def test_all_arms_are_runs_of_one_program():
     assert setting.optimizer.options["weight_decay"] == 0.01
 
 
-def test_the_paper_tier_is_the_published_set_up():
-    _, setting, runs, epochs = large_updates.config.trained(large_updates.TIERS["paper"])
+def test_the_paper_preset_is_the_published_set_up():
+    _, setting, runs, epochs = large_updates.config.trained(large_updates.PRESETS["paper"])
     assert (setting.model.depth, setting.model.image, setting.model.channels, epochs) == (20, (32, 32, 3), 16, 205)
     assert round(setting.first_phase * epochs) == 5 and {run.learning_rate for run in runs} == {0.05}
     assert {run.first_scale for run in runs} == {1, 8, 128} and {run.negative_slope for run in runs} == {0, 0.1}
@@ -148,7 +148,7 @@ def test_missing_and_diverged_arms_leave_claims_unresolved(arms, lost):
     config = replace(CONFIG, arms=arms)
     table = table_of(config, lost)
     assert "nan" not in large_updates.analysis.summary(table, config)
-    assert large_updates.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert large_updates.figure.figure(table, config, preset="laptop", corpus="none", partial=(1, 2)).axes
     claim_verdicts = verdicts(table, config)
     assert claim_verdicts["first updates at × 128 cost accuracy"] == ("unresolved" if lost else "supported")
 

@@ -11,8 +11,8 @@ from experiments.large_updates.resnet import ResNetConfig
 from lvp.training import records
 
 SMALL = ResNetConfig(classes=3, image=(8, 8, 1), depth=8, channels=2)
-CONFIG = large_updates.TIERS["laptop"]
-CONTEXT = {"experiment": "large_updates", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONFIG = large_updates.PRESETS["laptop"]
+CONTEXT = {"experiment": "large_updates", "preset": "laptop", "corpus": "none", "commit": "none"}
 
 
 @pytest.mark.parametrize("epsilon, invariant", [(1e-5, True), (100.0, False)])
@@ -74,4 +74,4 @@ def test_a_sweep_without_trained_runs_can_be_reported():
     assert [c.verdict for c in answers if c.source == scale_invariance.SOURCE] == ["supported"] * 4
     assert {c.verdict for c in answers if "ReLUs" in c.statement and "leaky" not in c.statement} == {"unresolved"}
     assert "nan" not in large_updates.analysis.summary(table, CONFIG)
-    assert large_updates.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(4, 88)).axes
+    assert large_updates.figure.figure(table, CONFIG, preset="laptop", corpus="none", partial=(4, 88)).axes

@@ -26,11 +26,11 @@ from sweeps.__main__ import main
 # Four entries and half of the constants: enough for the claims, and fast to plant. The planted references are best at
 # LVP's ratio times 4, because some runs of LVP are references with LVP's ratio.
 CONFIG = replace(
-    leaderboard.TIERS["laptop"], entries=(RECOMMENDED, "SP", "CompleteP", "μP"), constants=(0.05, 0.1, 0.2, 0.4)
+    leaderboard.PRESETS["laptop"], entries=(RECOMMENDED, "SP", "CompleteP", "μP"), constants=(0.05, 0.1, 0.2, 0.4)
 )
 SIZES = CONFIG.sizes
 PLANTED = {name: ENTRIES[name] for name in CONFIG.entries}
-CONTEXT = {"experiment": "leaderboard", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONTEXT = {"experiment": "leaderboard", "preset": "laptop", "corpus": "none", "commit": "none"}
 
 
 def table_of(config, runs_by_label, gaps, entries=PLANTED):
@@ -82,9 +82,9 @@ def test_each_held_out_size_moves_one_axis_at_least_eightfold():
         assert ratios == ({} if name == BASE else {name.split()[0]: 8.0})
 
 
-@pytest.mark.parametrize("tier", leaderboard.TIERS)
-def test_every_run_can_be_trained_in_its_setting(tier):
-    config = leaderboard.TIERS[tier]
+@pytest.mark.parametrize("preset", leaderboard.PRESETS)
+def test_every_run_can_be_trained_in_its_setting(preset):
+    config = leaderboard.PRESETS[preset]
     settings = leaderboard.EXPERIMENT.settings(config)
     assert len({c.label for c in settings}) == len(settings) and len(ENTRIES) >= 8
     for c in settings:
@@ -126,7 +126,7 @@ def test_a_run_has_the_settings_of_transfer(name, size):
 
 
 def test_entries_with_the_same_rule_are_tuned_by_the_same_runs():
-    config = leaderboard.TIERS["laptop"]
+    config = leaderboard.PRESETS["laptop"]
     runs = {c.label: c.runs for c in leaderboard.EXPERIMENT.settings(config)}
     rules = {entry.rule for entry in ENTRIES.values()}
     tuning = len(rules) * len(config.constants) + len(config.reference_constants) * len(config.reference_ratios)
@@ -212,7 +212,7 @@ def test_a_diverged_rival_loses_and_a_diverged_favourite_is_contradicted():
     table = whole(CONFIG, gaps | {"SP": np.inf})
     assert verdicts(table)[1] == "supported" and verdicts(table)[0] != "contradicted"
     assert analysis.summary(table, CONFIG, entries=PLANTED).count("inf") >= len(SIZES) - 1
-    assert leaderboard.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=None, entries=PLANTED)
+    assert leaderboard.figure.figure(table, CONFIG, preset="laptop", corpus="none", partial=None, entries=PLANTED)
     assert set(verdicts(whole(CONFIG, gaps | {RECOMMENDED: np.inf}))) == {"contradicted"}
 
 
@@ -234,7 +234,7 @@ def test_unfinished_sweeps_have_a_summary_and_a_figure():
     for few in ({label: own[:1] * (own[:1] != []) for label, own in runs.items()}, runs):
         table = table_of(CONFIG, few, dict.fromkeys(PLANTED, 0.01))
         assert analysis.summary(table, CONFIG, entries=PLANTED)
-        assert leaderboard.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2), entries=PLANTED)
+        assert leaderboard.figure.figure(table, CONFIG, preset="laptop", corpus="none", partial=(1, 2), entries=PLANTED)
         assert not {"supported", "contradicted"} & set(verdicts(table))
 
 
@@ -252,7 +252,7 @@ def test_a_users_rule_takes_part(tmp_path):
     experiment = experiments.load("mine", user_experiments.source(file))
     assert experiment.name == "leaderboard-mine"
     config = experiments.configured(experiment, "smoke")
-    assert config.entries == (*leaderboard.TIERS["smoke"].entries, "mine")
+    assert config.entries == (*leaderboard.PRESETS["smoke"].entries, "mine")
     mine, ours = experiment.settings.keywords["entries"]["mine"], ENTRIES[RECOMMENDED]
     for size in SIZES.values():
         runs = [run_of(CONFIG, entry, size, 0.2, 0) for entry in (mine, ours)]

@@ -16,7 +16,7 @@ from lvp.errors import InputError
 from lvp.models import linear
 from lvp.training import records
 
-CONTEXT = {"experiment": "linear_network", "tier": "none", "corpus": "none", "commit": "none"}
+CONTEXT = {"experiment": "linear_network", "preset": "none", "corpus": "none", "commit": "none"}
 CONFIG = dataclasses.replace(
     linear_network.Config(), widths=(32, 128, 512), vocabs=(64, 256, 1024), growing_widths=(32, 64, 128, 256)
 )
@@ -168,7 +168,9 @@ def test_summary_and_figure_of_whole_and_partial_tables():
     for rows in (table[:1], table[::5]):
         text = linear_network.analysis.summary(rows, config)
         assert text.count("m = 8 d") == 2
-        figure = linear_network.figure.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(table)))
+        figure = linear_network.figure.figure(
+            rows, config, preset="none", corpus="none", partial=(len(rows), len(table))
+        )
         assert sum(axes.axison for axes in figure.axes) == 5
         assert len(linear_network.claims.claims(rows, config, CONTEXT)) == 6
 

@@ -10,8 +10,8 @@ from experiments import mean_embedding
 from lvp.errors import InputError
 from lvp.training import records
 
-CONFIG = mean_embedding.TIERS["laptop"]
-CONTEXT = {"experiment": "mean_embedding", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONFIG = mean_embedding.PRESETS["laptop"]
+CONTEXT = {"experiment": "mean_embedding", "preset": "laptop", "corpus": "none", "commit": "none"}
 DRIFT = {"SGD": 1e-8, "momentum SGD": 2e-8, "SignSGD": 0.4, "LionA": 0.3, "Adam": 0.5, "Coupled Adam": 1e-8}
 
 
@@ -184,7 +184,7 @@ def test_seeds_are_paired_only_with_themselves():
 
 def drawn(table, config) -> set[str]:
     """Returns the names in the legends of the figure."""
-    figure = mean_embedding.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2))
+    figure = mean_embedding.figure.figure(table, config, preset="laptop", corpus="none", partial=(1, 2))
     legends = [axes.get_legend() for axes in figure.axes]
     return {text.get_text() for legend in legends if legend for text in legend.get_texts()}
 

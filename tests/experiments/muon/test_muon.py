@@ -12,8 +12,8 @@ from lvp.errors import InputError
 from lvp.parametrization import table
 from lvp.training import Run, records
 
-CONFIG = muon.TIERS["laptop"]
-CONTEXT = {"experiment": "muon", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONFIG = muon.PRESETS["laptop"]
+CONTEXT = {"experiment": "muon", "preset": "laptop", "corpus": "none", "commit": "none"}
 
 
 def table_of(config, runs_by_label, loss):
@@ -121,7 +121,7 @@ def test_one_finished_run_has_a_summary_and_a_figure_and_no_verdict():
     runs = {c.label: c.runs[:1] * (c.label == "Adam") for c in muon.config.settings(CONFIG)}
     one = table_of(CONFIG, runs, planted(0.1, 0.1))
     assert len(one) == 1 and muon.analysis.summary(one, CONFIG).count("–") >= len(muon.config.arms(CONFIG))
-    assert muon.figure.figure(one, CONFIG, tier="laptop", corpus="none", partial=(1, 143))
+    assert muon.figure.figure(one, CONFIG, preset="laptop", corpus="none", partial=(1, 143))
     assert set(verdicts(one)) == {"unresolved"}
 
 

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 
 from experiments import pretrain_1b
-from experiments.pretrain_1b import TIERS, Config
+from experiments.pretrain_1b import PRESETS, Config
 from experiments.pretrain_1b.config import setting_of, settings
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
 from lvp.models.configs import hayou_liu_1b
 
-CONFIG = TIERS["laptop"]
+CONFIG = PRESETS["laptop"]
 LARGER = {"powers": (0.0, 0.5, 1.0), "beyond": (2.0, 4.0, 8.0, 16.0)}
 TUNED = dataclasses.replace(CONFIG, rates=(0.0015, 0.003, 0.006, 0.012), selecting_seeds=(100, 101), **LARGER)
-CONTEXT = {"experiment": "pretrain_1b", "tier": "laptop", "corpus": "none", "commit": "0"}
+CONTEXT = {"experiment": "pretrain_1b", "preset": "laptop", "corpus": "none", "commit": "0"}
 
 
 # Keys of `verdicts`, with the statements of the claims.
@@ -77,7 +77,7 @@ def verdicts(table, config=CONFIG):
     return {c.statement: c.verdict for c in pretrain_1b.claims.claims(table, config, CONTEXT)}
 
 
-def test_the_paper_tier_trains_table_3():
+def test_the_paper_preset_trains_table_3():
     setting = setting_of(Config())
     assert setting.model == hayou_liu_1b()
     assert setting.tokens_per_run == pytest.approx(65e9, rel=0.01)
@@ -89,9 +89,9 @@ def ratios_of(runs) -> list[float]:
     return sorted({round(run.learning_rates["embedding"] / run.learning_rates["hidden"], 2) for run in runs})
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_the_settings_of_a_tier_differ_in_scored_steps_only_and_can_train_their_runs(tier):
-    config = TIERS[tier]
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_settings_of_a_preset_differ_in_scored_steps_only_and_can_train_their_runs(preset):
+    config = PRESETS[preset]
     plain, scored = settings(config)
     for planned in (plain, scored):
         for run in planned.runs:
@@ -104,7 +104,7 @@ def test_the_settings_of_a_tier_differ_in_scored_steps_only_and_can_train_their_
     assert config.measured_steps[-1] == config.steps - 1
 
 
-def test_the_laptop_tier_has_the_specified_sizes():
+def test_the_laptop_preset_has_the_specified_sizes():
     model, setting = setting_of(CONFIG).model, setting_of(CONFIG)
     assert (model.layers, model.width, model.head_dim, model.num_heads // model.num_kv_heads) == (4, 128, 32, 4)
     assert (model.window, model.context, model.vocab) == (128, 256, 4096)
@@ -225,7 +225,7 @@ def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
     assert verdicts(lost)[BETTER] == "unresolved" and "–" in pretrain_1b.analysis.summary(lost, CONFIG)
 
     def ratios(rows) -> set[str]:
-        figure = pretrain_1b.figure.figure(rows, CONFIG, tier="laptop", corpus="none", partial=(1, 2))
+        figure = pretrain_1b.figure.figure(rows, CONFIG, preset="laptop", corpus="none", partial=(1, 2))
         return {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
 
     assert ratios(table()) - ratios(lost) == {pretrain_1b.analysis.ratio_label(CONFIG, 1.0)}

@@ -12,8 +12,8 @@ from experiments.rate_transfer import analysis, claims
 from lvp.errors import InputError
 from lvp.training import records
 
-CONFIG = rate_transfer.TIERS["laptop"]
-CONTEXT = {"experiment": "rate_transfer", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONFIG = rate_transfer.PRESETS["laptop"]
+CONTEXT = {"experiment": "rate_transfer", "preset": "laptop", "corpus": "none", "commit": "none"}
 BEST = 0.1  # planted best constant at the base
 CURVATURE = 0.08  # planted coefficient of (ln constant)² at the base, bits per byte
 # Entry → (power of d of the best constant, power of d of the curvature, loss at the best constant)
@@ -164,16 +164,16 @@ def test_unfinished_and_diverged_sweeps_have_a_summary_and_a_figure(diverged):
     for few in ({label: own[:1] for label, own in runs.items()}, runs):
         table = table_of(SP_IS_WORST, few, diverged=diverged)
         assert analysis.summary(table, CONFIG)
-        assert rate_transfer.EXPERIMENT.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2))
+        assert rate_transfer.EXPERIMENT.figure(table, CONFIG, preset="laptop", corpus="none", partial=(1, 2))
         assert {claim.verdict for claim in claims.claims(table, CONFIG, CONTEXT)[:3]} <= {
             "unresolved",
             "not tested here",
         }
 
 
-@pytest.mark.parametrize("tier", rate_transfer.TIERS)
-def test_every_run_can_be_trained_in_its_setting(tier):
-    config = rate_transfer.TIERS[tier]
+@pytest.mark.parametrize("preset", rate_transfer.PRESETS)
+def test_every_run_can_be_trained_in_its_setting(preset):
+    config = rate_transfer.PRESETS[preset]
     for c in rate_transfer.EXPERIMENT.settings(config):
         assert len({repr(run) for run in c.runs}) == len(c.runs)
         for run in c.runs:

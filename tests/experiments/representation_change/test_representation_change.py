@@ -14,10 +14,10 @@ from lvp.errors import InputError
 from lvp.theory.representation_change import FORMS, squared_representation_change
 from lvp.training import records
 
-LAPTOP = replace(representation_change.TIERS["laptop"], batch_sizes=(1, 480))
+LAPTOP = replace(representation_change.PRESETS["laptop"], batch_sizes=(1, 480))
 SMALL_BATCH = replace(LAPTOP, batch=32, micro_batches=8)
 TWO = replace(LAPTOP, seeds=(0, 1))
-CONTEXT = {"experiment": "representation_change", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONTEXT = {"experiment": "representation_change", "preset": "laptop", "corpus": "none", "commit": "none"}
 # Planted measurements of training, as functions of the fraction of steps.
 FALLING = {
     "neuron_snr": lambda part: np.geomspace(3.0, 0.06, len(part)),
@@ -67,12 +67,12 @@ def verdicts(table, config=LAPTOP):
 
 
 def drawn(table, config=LAPTOP):
-    return representation_change.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2))
+    return representation_change.figure.figure(table, config, preset="laptop", corpus="none", partial=(1, 2))
 
 
-@pytest.mark.parametrize("tier", representation_change.TIERS)
-def test_settings_and_measured_steps_of_every_tier(tier):
-    config = representation_change.TIERS[tier]
+@pytest.mark.parametrize("preset", representation_change.PRESETS)
+def test_settings_and_measured_steps_of_every_preset(preset):
+    config = representation_change.PRESETS[preset]
     planned = representation_change.config.calculations(config)
     assert len({c.label for c in planned}) == len(planned) == len(config.fan_ins)
     assert all([run["batch"] for run in c.runs] == list(config.batch_sizes) for c in planned)
@@ -82,9 +82,9 @@ def test_settings_and_measured_steps_of_every_tier(tier):
     assert config.batch % config.micro_batches == 0 and config.batch // config.micro_batches >= 1
 
 
-def test_the_paper_tier_is_the_published_set_up():
+def test_the_paper_preset_is_the_published_set_up():
     """Kosson et al. 2024, section 3 and figures 3 and 4."""
-    paper = representation_change.TIERS["paper"]
+    paper = representation_change.PRESETS["paper"]
     shape = paper.layers, paper.width, paper.context, paper.batch, paper.steps, paper.gpt2
     assert shape == (12, 768, 1024, 480, 5000, True)
     assert (paper.b1, paper.b2, paper.eps, paper.weight_decay) == (0.9, 0.95, 1e-8, 0.1)
@@ -104,15 +104,15 @@ def test_arms_of_one_optimizer_share_a_setting():
     assert representation_change.config.settings(LAPTOP)[-2:] == trained_settings
 
 
-@pytest.mark.parametrize("tier", representation_change.TIERS)
-def test_every_trained_setting_is_one_program_that_can_train_its_runs(tier):
-    config = representation_change.TIERS[tier]
+@pytest.mark.parametrize("preset", representation_change.PRESETS)
+def test_every_trained_setting_is_one_program_that_can_train_its_runs(preset):
+    config = representation_change.PRESETS[preset]
     for _, setting, runs, _ in representation_change.config.trained(config):
         for run in runs:
             setting.check(run)
         assert setting.optimizer.options["weight_decay"] == 0.1 and setting.micro_batch_size >= 2
         assert (setting.measured_steps, setting.model.tied) == (config.measured_steps, True)
-        if tier == "paper":
+        if preset == "paper":
             assert setting.num_params == pytest.approx(124.4e6, rel=1e-3) and setting.tokens_per_step == 480 * 1024
 
 

@@ -26,7 +26,7 @@ def point(variant: runs.Variant, steps: float, rate: float = 1.0, std: float = 0
 
 def best_rate(powers: Mapping[str, float], variant: runs.Variant, steps: float) -> float:
     """Returns the planted optimum: 0.6 of the random walk's rate at the base, moved by `powers` from there."""
-    start = runs.base(runs.TIERS["laptop"])
+    start = runs.base(runs.PRESETS["laptop"])
     here, there = (point(s, t).quantities for s, t in ((variant, steps), (start, start.steps)))
     moved = math.prod((here[name] / there[name]) ** power for name, power in powers.items() if here[name] > 0)
     return 0.6 / (start.row_factor * math.sqrt(start.steps)) * moved

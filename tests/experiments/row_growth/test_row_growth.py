@@ -16,8 +16,8 @@ from lvp.errors import InputError
 from tests.experiments.row_growth import planted
 from tests.marking import slow
 
-CONFIG = runs.TIERS["laptop"]
-CONTEXT = {"experiment": "row_growth", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONFIG = runs.PRESETS["laptop"]
+CONTEXT = {"experiment": "row_growth", "preset": "laptop", "corpus": "none", "commit": "none"}
 FIXED, LINEAR = "rows grow as √T to a fixed size", "rows grow as T to the positions"
 NO_GROWTH = "steps have a fixed size"
 
@@ -34,9 +34,9 @@ def lawful():
 # --- design -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tier", runs.TIERS)
-def test_settings_change_one_factor_at_a_time(tier):
-    config = runs.TIERS[tier]
+@pytest.mark.parametrize("preset", runs.PRESETS)
+def test_settings_change_one_factor_at_a_time(preset):
+    config = runs.PRESETS[preset]
     start, all_variants = runs.base(config), runs.variants(config)
     assert start in all_variants and len({s.label for s in all_variants}) == len(all_variants)
     for variant in all_variants:
@@ -52,7 +52,7 @@ def hashable(planned):
     return planned._replace(setting=str(planned.setting))
 
 
-def test_laptop_tier_holds_the_factors_of_the_law():
+def test_laptop_preset_holds_the_factors_of_the_law():
     all_variants = runs.variants(CONFIG)
     assert {(s.width, s.steps) for s in all_variants} >= {(d, t) for d in (32, 64, 128) for t in (300, 1500, 12_000)}
     assert {s.amplitude for s in all_variants} == {s.std for s in all_variants} == {0.25, 1.0, 4.0}
@@ -126,7 +126,7 @@ def test_departures_of_the_settings_contradict_the_law():
 
 
 def design(optimum_stds, rng, law, departures):
-    """Returns the points of the laptop tier with optima drawn about a law."""
+    """Returns the points of the laptop preset with optima drawn about a law."""
     made = []
     for variant in runs.variants(CONFIG):
         std = optimum_stds * rng.uniform(0.5, 2.0)
@@ -207,7 +207,7 @@ def test_a_partial_table_is_reported(part):
     table = part(planted.table_of(SMALL, analysis.LAW))
     text = row_growth.analysis.summary(table, SMALL)
     assert "nan" not in text and "inf" not in text
-    assert row_growth.figure.figure(table, SMALL, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert row_growth.figure.figure(table, SMALL, preset="laptop", corpus="none", partial=(1, 2)).axes
     assert {c.verdict for c in claims(table, SMALL)} == {"unresolved"}
 
 

@@ -13,8 +13,8 @@ from lvp.training import records
 from lvp.training.records import configuration
 from tests.marking import slow
 
-CONTEXT = {"experiment": "vocab_effect", "tier": "none", "corpus": "none", "commit": "none"}
-CONFIG = replace(vocab_effect.TIERS["laptop"], rates=geometric(0.002, 0.512, 9), steps=100)
+CONTEXT = {"experiment": "vocab_effect", "preset": "none", "corpus": "none", "commit": "none"}
+CONFIG = replace(vocab_effect.PRESETS["laptop"], rates=geometric(0.002, 0.512, 9), steps=100)
 
 
 def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
@@ -32,14 +32,14 @@ def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
 
 
 def test_settings_have_the_same_steps_and_the_runs_of_width_vocab():
-    config = vocab_effect.TIERS["laptop"]
+    config = vocab_effect.PRESETS["laptop"]
     settings = vocab_effect.config.settings(config)
     assert {c.setting.steps for c in settings} == {config.steps} and len({c.label for c in settings}) == len(
         settings
     ) == 10
     assert {(c.setting.model.width, c.setting.model.vocab) for c in settings} >= {(32, 256), (64, 512), (128, 1024)}
     changed = {name: getattr(config, name) for name in ("rates", "slice_bytes", "valid_bytes")}
-    alike = replace(width_vocab.TIERS["laptop"], **changed)
+    alike = replace(width_vocab.PRESETS["laptop"], **changed)
     theirs = {(c.setting.model.width, c.setting.model.vocab): c for c in width_vocab.config.settings(alike)[:5]}
     for c in settings:
         same = theirs.get((c.setting.model.width, c.setting.model.vocab))
@@ -67,7 +67,7 @@ def test_summary_and_figure_read_prefixes_of_the_runs():
     text = vocab_effect.analysis.summary(table, CONFIG)
     assert "60 steps" in text and "d = 128" in text and "m = 8 d" in text
     for rows in (table, table[::7]):
-        figure = vocab_effect.figure.figure(rows, CONFIG, tier="none", corpus="none", partial=None)
+        figure = vocab_effect.figure.figure(rows, CONFIG, preset="none", corpus="none", partial=None)
         assert len(figure.axes) == 3
 
 

@@ -16,7 +16,7 @@ from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
 from lvp.training import records
 
-LAPTOP = warmup_runs.TIERS["laptop"]
+LAPTOP = warmup_runs.PRESETS["laptop"]
 # All arms on small grids without reserve. β is 0.9 in the arms of high momentum: the horizon of 0.98 is 12 % of the
 # steps.
 CONFIG = replace(
@@ -34,7 +34,7 @@ CONFIG = replace(
     high_momentum=0.9,
     arms=tuple(ARMS),
 )
-CONTEXT = {"experiment": "warmup", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONTEXT = {"experiment": "warmup", "preset": "laptop", "corpus": "none", "commit": "none"}
 # Planted cost of leaving out warm-up, and the planted loss of an arm above LionAR's.
 GAP = {"AdamW": 0.3, "AdamW, no β₁ correction": 0.2, "LionA": 0.2, "LionAR": 0.1, "LionA, high momentum": 0.1}
 WORSE = {"LionAR, no momentum": 0.4, "LionAR, RRC held": 0.1}
@@ -229,18 +229,18 @@ def test_a_diverged_rate_is_skipped_and_a_diverged_arm_is_reported(whole):
     assert claim_verdicts["LionA without warm-up keeps a gap"] == "unresolved"
     assert claim_verdicts["LionAR without warm-up keeps a gap"] == "supported"
     assert "nan" not in warmup.analysis.summary(table, CONFIG)
-    assert warmup.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert warmup.figure.figure(table, CONFIG, preset="laptop", corpus="none", partial=(1, 2)).axes
 
 
 def test_missing_arms_have_no_claims():
     config = replace(CONFIG, arms=("LionAR",))
     table = followed(config)
     assert len(verdicts(table, config)) == 4 and "LionAR" in warmup.analysis.summary(table, config)
-    assert warmup.figure.figure(table, config, tier="laptop", corpus="none", partial=None).axes
+    assert warmup.figure.figure(table, config, preset="laptop", corpus="none", partial=None).axes
 
 
-def test_the_paper_tier_is_the_published_set_up():
-    config = warmup_runs.TIERS["paper"]
+def test_the_paper_preset_is_the_published_set_up():
+    config = warmup_runs.PRESETS["paper"]
     setting = warmup_runs.arm_setting(config, "AdamW")
     model = setting.model
     assert (model.layers, model.width, model.head_dim, model.context, model.tied) == (12, 768, 64, 1024, True)
@@ -250,7 +250,7 @@ def test_the_paper_tier_is_the_published_set_up():
     # nanoGPT's values
     assert (setting.clip_norm, model.vocab, model.biases, model.gelu) == (1.0, 50304, False, "exact")
     assert model.init_factor("block_0/mlp/down/kernel") == 24**-0.5 and model.norm_epsilon == 1e-5
-    laptop = warmup_runs.arm_setting(warmup_runs.TIERS["laptop"], "AdamW")
+    laptop = warmup_runs.arm_setting(warmup_runs.PRESETS["laptop"], "AdamW")
     assert (laptop.clip_norm, laptop.model.biases, laptop.model.gelu) == (None, True, "tanh")
 
 
@@ -396,7 +396,7 @@ def test_the_stable_rate_is_the_largest_at_which_no_selecting_seed_is_unstable(w
 @pytest.mark.slow
 @pytest.mark.parametrize(("helps", "wrong"), [(0.1, "contradicted"), (0.0, "supported")])
 def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
-    """Draws 100 sweeps of the laptop tier. Without warm-up the loss is larger by `helps`.
+    """Draws 100 sweeps of the laptop preset. Without warm-up the loss is larger by `helps`.
 
     At any warm-up a run loses 0.3 nats with a probability that grows with the rate, as near the edge of stability.
     """

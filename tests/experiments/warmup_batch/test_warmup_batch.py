@@ -13,9 +13,9 @@ from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
 from lvp.training import records
 
-LAPTOP = warmup_batch.TIERS["laptop"]
+LAPTOP = warmup_batch.PRESETS["laptop"]
 CONFIG = replace(LAPTOP, arms=("AdamW",), batches=(32, 512), seeds=(0, 1), more_seeds=(100, 101, 102, 103), reserve=0)
-CONTEXT = {"experiment": "warmup_batch", "tier": "laptop", "corpus": "none", "commit": "none"}
+CONTEXT = {"experiment": "warmup_batch", "preset": "laptop", "corpus": "none", "commit": "none"}
 
 
 def rows_of(config, settings, gaps, best=1):
@@ -66,7 +66,7 @@ def test_claims_follow_the_planted_gaps(gaps, verdict):
     claims = warmup_batch.claims.claims(table, CONFIG, CONTEXT)
     assert [c.verdict for c in claims] == [verdict] * len(EQUAL)
     assert claims[0].value == pytest.approx(gaps[512] - gaps[32], abs=0.01)
-    assert warmup_batch.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert warmup_batch.figure.figure(table, CONFIG, preset="laptop", corpus="none", partial=(1, 2)).axes
     assert "equal tokens" in warmup_batch.analysis.summary(table, CONFIG)
 
 

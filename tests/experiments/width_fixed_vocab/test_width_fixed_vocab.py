@@ -21,8 +21,8 @@ from lvp.training import Run, records
 from tests.marking import slow
 
 HIDDEN = "lane.learning_rates.hidden"
-CONTEXT = {"experiment": "width_fixed_vocab", "tier": "none", "corpus": "none", "commit": "none"}
-LAPTOP = width_fixed_vocab.TIERS["laptop"]
+CONTEXT = {"experiment": "width_fixed_vocab", "preset": "none", "corpus": "none", "commit": "none"}
+LAPTOP = width_fixed_vocab.PRESETS["laptop"]
 STAR = replace(LAPTOP, hidden_rates=(0.1, 0.2, 0.4), embedding_std_factors=(1.0,), output_std_factors=(1.0, 4.0))
 PART = replace(STAR, widths=(32, 48, 128), output_rate_factors=(0.25, 1.0))
 LEAN = replace(STAR, output_rate_factors=(1.0, 4.0), output_std_factors=(1.0,))
@@ -45,8 +45,8 @@ def point_of(run, width):
     return rates["embedding"], round(rates["hidden"] * width, 9), factors
 
 
-@pytest.mark.parametrize("config", width_fixed_vocab.TIERS.values(), ids=width_fixed_vocab.TIERS)
-def test_every_tier_has_each_run_once(config):
+@pytest.mark.parametrize("config", width_fixed_vocab.PRESETS.values(), ids=width_fixed_vocab.PRESETS)
+def test_every_preset_has_each_run_once(config):
     settings = width_fixed_vocab.config.settings(config)
     assert [c.setting.model.width for c in settings] == list(config.widths) and len({c.label for c in settings}) == len(
         settings
@@ -59,16 +59,16 @@ def test_every_tier_has_each_run_once(config):
         assert len(c.runs) == points * len(config.seeds) == len(set(map(key, c.runs)))
 
 
-def test_laptop_tier_in_numbers():
-    """The tier has 4 widths of 7 η_E × 4 η_H × 6 seeds, followed by 6 rays of 5 η_E × 6 seeds each."""
+def test_laptop_preset_in_numbers():
+    """The preset has 4 widths of 7 η_E × 4 η_H × 6 seeds, followed by 6 rays of 5 η_E × 6 seeds each."""
     assert [len(c.runs) for c in width_fixed_vocab.config.settings(LAPTOP)] == [168] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
     assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 180 for d in (32, 48, 80, 128)}
 
 
-def test_paper_tier_is_the_published_set_up():
+def test_paper_preset_is_the_published_set_up():
     """Hayou & Liu 2025, appendix C.1."""
-    paper = width_fixed_vocab.TIERS["paper"]
+    paper = width_fixed_vocab.PRESETS["paper"]
     assert (paper.design, paper.vocab, paper.widths) == ("full", 32768, tuple(2**k for k in range(8, 13)))
     assert (paper.seeds, paper.steps, paper.corpus, paper.slice_bytes) == ((0, 1), 10_000, "wikitext2", None)
 
@@ -199,7 +199,7 @@ def bowl(power, better=None, by=1.2, noise=0.001, seed=0):
 
 def everything(table, config, draw=False):
     text = width_fixed_vocab.analysis.summary(table, config)
-    figure = width_fixed_vocab.figure.figure(table, config, tier="none", corpus="none", partial=(1, 2))
+    figure = width_fixed_vocab.figure.figure(table, config, preset="none", corpus="none", partial=(1, 2))
     if draw:
         figure.draw_without_rendering()
     return text, width_fixed_vocab.claims.claims(table, config, CONTEXT)

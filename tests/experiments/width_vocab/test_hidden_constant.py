@@ -13,8 +13,8 @@ from experiments.width_vocab.config import all_runs
 from lvp.errors import InputError
 from lvp.training.records import flatten
 
-WORKSTATION = width_vocab.TIERS["workstation"]
-CONTEXT = {"experiment": "width_vocab", "tier": "workstation", "corpus": "none", "commit": "none"}
+WORKSTATION = width_vocab.PRESETS["workstation"]
+CONTEXT = {"experiment": "width_vocab", "preset": "workstation", "corpus": "none", "commit": "none"}
 BEST = {"sqrt": 0.4, "plain": 0.2}  # the planted η_hidden · d
 POWER = {"sqrt": -0.6, "plain": 0.1}  # the planted exponents of η_E
 
@@ -126,7 +126,7 @@ def test_vocab_effect_does_not_tune():
 
 
 def test_a_stored_configuration_keeps_values_that_are_defaults_of_the_class():
-    """The workstation tier has other values. A sweep's manifest stores `to_dict`."""
+    """The workstation preset has other values. A sweep's manifest stores `to_dict`."""
     changes = {"design": "grid", "hidden_constants": (), "tuning_seeds": ()}
     config = experiments.configured("width_vocab", "workstation", changes)
     stored = experiments.to_dict(config, WORKSTATION)

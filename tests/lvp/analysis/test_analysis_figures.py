@@ -26,10 +26,10 @@ def texts(figure) -> str:
 
 
 def test_the_figure_contains_its_text():
-    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(), tier="laptop", corpus="zipf")
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(), preset="laptop", corpus="zipf")
     text = texts(figure)
     for words in (
-        "tier laptop, corpus zipf",
+        "preset laptop, corpus zipf",
         "width d",
         "embedding learning rate",
         "nats per token",
@@ -115,7 +115,7 @@ def test_one_width():
 def test_figure_files_are_complete_and_reproducible(tmp_path):
     paths = []
     for name in ("one", "two"):
-        figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(), tier="smoke")
+        figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, runs(), preset="smoke")
         (tmp_path / name).mkdir()
         paths.append(optimum_figure.save(figure, tmp_path / name / "figure.v1"))
     assert [path.name for path in paths[0]] == ["figure.v1.png", "figure.v1.svg"]

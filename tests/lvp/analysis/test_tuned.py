@@ -9,7 +9,7 @@ from lvp.analysis.claims import judge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 
-SELECTING, JUDGING, DRAWS = 8, 16, 100  # as the laptop tier of `warmup`
+SELECTING, JUDGING, DRAWS = 8, 16, 100  # as the laptop preset of `warmup`
 RATES = np.geomspace(0.008, 0.0508, 5)
 WARMUPS = (0.0, 0.05, 0.2, 0.5)
 GAP = (0.01, np.inf)  # nats; the region that the sentence "warm-up helps" claims

@@ -191,7 +191,7 @@ def test_the_text_quotes_the_committed_evidence():
     assert advice.evidence == committed and committed
     text = str(advice)
     for name, result in committed.items():
-        assert f"{name}: tier {result['tier']}" in text and result["commit"] in text
+        assert f"{name}: preset {result['tier']}" in text and result["commit"] in text
         assert text.index("far outside of the measured range") < text.index(f"Measured ({name}")
         lines = [re.split(r"  +", line.strip()) for line in text.splitlines()]
         for entry, row in result["entries"].items():

@@ -140,7 +140,7 @@ def test_zipf_has_any_vocabulary_and_its_exact_frequencies(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_default_corpus_supports_the_laptop_tier(tmp_path):
+def test_the_default_corpus_supports_the_laptop_preset(tmp_path):
     dataset = data.prepare("python-docs", vocab=1024, slice_bytes=100_000, valid_bytes=40_000, cache=tmp_path)
     assert np.load(dataset.tokens_train).size >= 20_000 and dataset.vocab == 1024
     assert 2.0 < dataset.bytes_per_token < 4.0
