@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lvp.analysis import tuned
+from lvp.errors import InputError
 from lvp.training import Run, Setting
 from lvp.training.records import flatten
 
