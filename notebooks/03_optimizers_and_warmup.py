@@ -97,7 +97,7 @@ from sweeps.committed import result
 warmup = result("warmup/laptop-wikitext2")
 table, config = warmup.table, warmup.config
 warmups = [part for part in config.warmups if part]
-gaps = {name: reading.gap(table, config, name, warmups) for name in config.arms}
+gaps = {name: reading.gap(table, config, name, warmups) for name in config.groups}
 values, bars = zip(*gaps.values(), strict=True)
 labels = [name.replace(", ", ",\n") for name in gaps]
 figure = sheet(
@@ -134,7 +134,7 @@ sheet(panels, title="Validation loss, means over seeds", columns=3, size=(3.7, 3
 # %%
 measures = {"norm": "norm", "angle": "angle", "representation_change": "RRC"}
 series = [
-    Series(label, np.arange(len(config.arms)), [reading.early(table, config, a, m).mean() for a in config.arms])
+    Series(label, np.arange(len(config.groups)), [reading.early(table, config, a, m).mean() for a in config.groups])
     for m, label in measures.items()
 ]
 panel = Panel(
@@ -147,7 +147,7 @@ panel = Panel(
     levels=[(1.0, "no excess")],
 )
 figure = sheet([panel], columns=1, title="How large is the first update?")
-figure.axes[0].set_xticks(range(len(config.arms)), labels, fontsize=8)
+figure.axes[0].set_xticks(range(len(config.groups)), labels, fontsize=8)
 figure.set_size_inches(11, 5.5)
 figure
 

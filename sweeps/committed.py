@@ -227,7 +227,7 @@ def _blocks(results: Sequence[Result]) -> dict[str, str]:
         verdicts = "\n".join(f"- **{claim.verdict}**: {claim.sentence}" for claim in each.claims)
         blocks[each.name] = f"```\n{each.summary}\n```\n\n{verdicts}"
         if each.experiment.rate_curves is not None:
-            curves += [(each.name, of_arm) for of_arm in each.experiment.rate_curves(each.table, each.config)]
+            curves += [(each.name, of_group) for of_group in each.experiment.rate_curves(each.table, each.config)]
     if curves:
         blocks["adaptive"] = adaptive_table(curves)
     for experiment in map(experiments.load, experiments.NAMES):
@@ -398,7 +398,7 @@ def command(sweep: Mapping[str, Any]) -> str:
     if "corpus" in changed:
         words += ["--corpus", changed.pop("corpus")]
     if changed:
-        words += ["--set", *(f"{key}={_text(value)}" for key, value in changed.items())]
+        words += ["--set", *(f"{experiments.field_of(key)}={_text(value)}" for key, value in changed.items())]
     return shlex.join(words)
 
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does no
     from experiments.common.experiment import Experiment
 
 
+_KEYS = {"groups": "arms"}  # field → its key in the JSON of sweeps
+_FIELDS = {key: name for name, key in _KEYS.items()}
+
+
 def configured(experiment: "Experiment", preset: str, values: Mapping[str, Any] | None = None):
     """The configuration of a preset of an experiment, with some values replaced.
 
@@ -45,12 +49,14 @@ def restored(experiment: "Experiment", preset: str, recorded: Mapping[str, Any])
     A field that is newer than the record has its class default. The default must reproduce older sweeps; the preset's
     value need not. Raises: InputError, as `configured` does.
     """
+    known = fields(_preset(experiment, preset))
+    values = {key if key in {f.name for f in known} else field_of(key): value for key, value in recorded.items()}
     added = {
         field.name: records.configuration(field.default)
-        for field in fields(_preset(experiment, preset))
-        if field.name not in recorded and field.default is not MISSING
+        for field in known
+        if field.name not in values and field.default is not MISSING
     }
-    return configured(experiment, preset, {**recorded, **added})
+    return configured(experiment, preset, {**values, **added})
 
 
 def to_dict(config, preset=None) -> dict[str, Any]:
@@ -64,4 +70,9 @@ def to_dict(config, preset=None) -> dict[str, Any]:
     if preset is not None:
         present = records.configuration(preset)
         stored |= {name: records.configuration(getattr(config, name)) for name in present if name not in stored}
-    return stored
+    return {_KEYS.get(name, name): value for name, value in stored.items()}
+
+
+def field_of(key: str) -> str:
+    """The field of lvp's configurations that the JSON of sweeps has under a key."""
+    return _FIELDS.get(key, key)

@@ -8,7 +8,7 @@ m = 64 d.
 
 `experiments.feature_learning.sign_moments` measures theorems 3 and 4, the covariances behind theorem 1.
 
-Further arms go beyond the theory, with LVP's init stds and rates at m = 8 d: one-hot targets, which are a random
+Further groups go beyond the theory, with LVP's init stds and rates at m = 8 d: one-hot targets, which are a random
 permutation of the tokens, in place of assumption 2; up to 20 steps; Adam; cross-entropy. Do the powers of d survive?
 The claims are about the measured change divided by the exact form for one step. In text, δ̄_W follows no power of d,
 because the share of the most frequent token does not change smoothly with m.

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.feature_learning import sign_moments
 from experiments.feature_learning.config import (
-    ARMS,
+    GROUPS,
     GROWING,
     PARTS,
     THEOREM,
@@ -19,9 +19,9 @@ from lvp.analysis.power_laws import in_words
 from lvp.parametrization import Table
 
 
-def rows_of(table, arm: str, regime: str):
-    """The rows of an arm in a regime, sorted by width."""
-    chosen = (table["lane.arm"] == arm) & (table["cell.arguments.regime"] == regime)
+def rows_of(table, group: str, regime: str):
+    """The rows of a group in a regime, sorted by width."""
+    chosen = (table["lane.arm"] == group) & (table["cell.arguments.regime"] == regime)
     return table[chosen].sort_values("cell.arguments.width")
 
 
@@ -36,7 +36,7 @@ def power(widths, values, errors):
     return analysis.slope(widths, (values, errors / values))
 
 
-def relative_to_theorem(table, config: Config, arm: str, part: str, step: int):
+def relative_to_theorem(table, config: Config, group: str, part: str, step: int):
     """Widths, values and standard errors [W] of a part after `step` steps.
 
     Values and errors are divided by the exact form of theorem 1 for one step under LVP. The values do not depend on d
@@ -44,7 +44,7 @@ def relative_to_theorem(table, config: Config, arm: str, part: str, step: int):
     """
     width, column, form = "cell.arguments.width", f"{part}_step{step}", f"{part}_exact"
     # The table of an unfinished sweep may lack the columns.
-    measured = rows_of(table, arm, GROWING).reindex(columns=[width, column, error_of(column)])
+    measured = rows_of(table, group, GROWING).reindex(columns=[width, column, error_of(column)])
     rows = measured.merge(rows_of(table, THEOREM, GROWING).reindex(columns=[width, form]), on=width)
     rate_times_std = [_rate_times_std(lvp_table(d), part) for d in rows[width]]
     one_step = config.rate * np.array(rate_times_std) * rows[form]
@@ -71,8 +71,8 @@ def fitted_power(rows, column: str) -> float:
 
 
 def summary(table, config: Config) -> str:
-    """The parts after one step, the moments of theorems 3 and 4, and the powers of the trained arms, as text tables."""
-    moments = sign_moments.lines({arm: rows_of(table, arm, GROWING) for arm in sign_moments.ARMS})
+    """The parts after one step, the moments of theorems 3 and 4, and the powers of the trained groups, as text."""
+    moments = sign_moments.lines({group: rows_of(table, group, GROWING) for group in sign_moments.GROUPS})
     blocks = _one_step_lines(table, config), moments, _trained_lines(table, config)
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
@@ -99,16 +99,16 @@ def _trained_lines(table, config: Config) -> list[str]:
     ends = sorted({config.steps[0], config.steps[-1]})
     columns = {(part, t): f"{PARTS[part].split(',')[0]} after {t}" for part in TRAINED_PARTS for t in ends}
     lines = [
-        f"trained arms ({GROWING}, LVP, one-hot targets): power of d of the change divided by theorem 1's exact form",
-        f"{'arm':<22}" + "".join(f"{name:>24}" for name in columns.values()),
+        f"trained groups ({GROWING}, LVP, one-hot targets): power of d of the change divided by theorem 1's exact form",
+        f"{'group':<22}" + "".join(f"{name:>24}" for name in columns.values()),
     ]
-    for arm in ARMS:
-        by_column = [relative_to_theorem(table, config, arm, part, t) for part, t in columns]
+    for group in GROUPS:
+        by_column = [relative_to_theorem(table, config, group, part, t) for part, t in columns]
         if len(by_column[0][0]) > 1:
-            lines.append(f"{arm:<22}" + "".join(f"{in_words(power(*points)):>24}" for points in by_column))
+            lines.append(f"{group:<22}" + "".join(f"{in_words(power(*points)):>24}" for points in by_column))
     return lines if len(lines) > 2 else []
 
 
 def steps_in_words(config: Config) -> str:
-    """Returns the number of steps of the trained arms, as text."""
+    """Returns the number of steps of the trained groups, as text."""
     return f"{config.steps[-1]} step{'s' * (config.steps[-1] > 1)}"

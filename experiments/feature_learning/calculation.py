@@ -3,15 +3,15 @@
 import numpy as np
 
 from experiments.feature_learning import sign_moments
-from experiments.feature_learning.config import ARMS, THEOREM, trained_draws
+from experiments.feature_learning.config import GROUPS, THEOREM, trained_draws
 from lvp import theory
 from lvp.parametrization import table
 
 
 def calculate(arguments, run, dataset) -> dict:
-    """Returns the outcome of a run. The arm theorem 1 and the trained arms have the RMS of each part with its standard
-    error. The arm theorem 1 also has the exact and the paper's form. The arms theorem 3 and theorem 4 have the moments
-    of `sign_moments.calculate`."""
+    """Returns the outcome of a run. The group theorem 1 and the trained groups have the RMS of each part with its
+    standard error. The group theorem 1 also has the exact and the paper's form. The groups theorem 3 and theorem 4 have
+    the moments of `sign_moments.calculate`."""
     import jax
 
     from lvp.theory import simulation
@@ -33,9 +33,9 @@ def calculate(arguments, run, dataset) -> dict:
         for name, (exact, paper) in forms.items():
             outcome |= {f"{name}_exact": float(exact), f"{name}_paper": float(paper)}
         return outcome
-    if run["arm"] in sign_moments.ARMS:
+    if run["arm"] in sign_moments.GROUPS:
         return sign_moments.calculate(arguments, run["arm"], alpha, tokens)
-    optimizer, loss = ARMS[run["arm"]]
+    optimizer, loss = GROUPS[run["arm"]]
     rule_table = table("lvp", width=d, vocab=m)
     hidden = arguments["rate"] / d
     parts = simulation.feature_components(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from experiments.feature_learning import sign_moments
 from experiments.feature_learning.analysis import error_of, power, relative_to_theorem, rows_of, steps_in_words
-from experiments.feature_learning.config import ARMS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config
+from experiments.feature_learning.config import GROUPS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config
 from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 
@@ -19,7 +19,7 @@ UNKNOWN = Measurement(math.nan, None)
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns the claims of theorems 1, 3 and 4 at the largest width of m = 8 d, and of the trained arms."""
+    """Returns the claims of theorems 1, 3 and 4 at the largest width of m = 8 d, and of the trained groups."""
     questions = [*_one_step(table), *_orders(table), *_moments(table), *_survival(table, config)]
     return [question.answer(measurement, context, None) for question, measurement in questions]
 
@@ -62,10 +62,10 @@ def _one_step(table) -> Iterator[tuple[Question, Measurement]]:
 
 
 def _moments(table) -> Iterator[tuple[Question, Measurement]]:
-    for column, (arm, name) in sign_moments.VARIANCES.items():
-        rows, source = rows_of(table, arm, GROWING), f"{PAPER_A}, {arm}"
+    for column, (group, name) in sign_moments.VARIANCES.items():
+        rows, source = rows_of(table, group, GROWING), f"{PAPER_A}, {group}"
         for form, description in (("paper", "as printed"), ("exact", "in its exact form")):
-            if form == "paper" or arm == "theorem 4":  # theorem 3 is exact as printed
+            if form == "paper" or group == "theorem 4":  # theorem 3 is exact as printed
                 statement = f"{name}: the variance of X is the theorem's, {description}"
                 yield _ratio(rows, statement, source if form == "paper" else OUR_RESULT, column, form)
         question = Question(
@@ -100,12 +100,12 @@ def _ratio(rows, statement: str, source: str, column: str, form: str, note: str 
 
 def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     for part in TRAINED_PARTS:
-        for arm in ARMS:
-            points = relative_to_theorem(table, config, arm, part, config.steps[-1])
+        for group in GROUPS:
+            points = relative_to_theorem(table, config, group, part, config.steps[-1])
             fit = power(*points) if len(points[0]) > 2 else None
             question = Question(
                 statement=f"{PARTS[part]} follows theorem 1's power of d after {steps_in_words(config)} with one-hot "
-                f"targets, under LVP at {GROWING} ({arm})",
+                f"targets, under LVP at {GROWING} ({group})",
                 source=f"{OUR_RESULT}, after {PAPER_A}, {THEOREM}",
                 paper_value=None,
                 claimed=(-POWER, POWER),

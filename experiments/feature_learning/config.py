@@ -12,22 +12,22 @@ from lvp.training import DataConfig
 
 THEOREM = "theorem 1"
 GROWING_VOCAB = 8
-GROWING = f"m = {GROWING_VOCAB} d"  # the regime of the arms that theorem 1 does not cover
-# Trained arms, which theorem 1 does not cover: name → (optimizer, loss), under LVP with random one-hot targets.
-ARMS = {
+GROWING = f"m = {GROWING_VOCAB} d"  # the regime of the groups that theorem 1 does not cover
+# Trained groups, which theorem 1 does not cover: name → (optimizer, loss), under LVP with random one-hot targets.
+GROUPS = {
     "sign, square": ("sign", "square"),
     "Adam, square": ("adam", "square"),
     "sign, cross-entropy": ("sign", "cross_entropy"),
     "Adam, cross-entropy": ("adam", "cross_entropy"),
 }
-# Theorem 1 gets this many draws for each draw of a trained arm, which costs more.
+# Theorem 1 gets this many draws for each draw of a trained group, which costs more.
 THEOREM_DRAWS_PER_TRAINED_DRAW = 8
 PARTS = {
     "embedding": "δ_E",
     "top": "δ_W, most frequent token",
     "rare": "δ_W, median token",
 }  # keys of committed records
-TRAINED_PARTS = ("embedding", "top")  # the parts in the claims about the trained arms
+TRAINED_PARTS = ("embedding", "top")  # the parts in the claims about the trained groups
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Config:
     corpus: str = "zipf:1"  # gives the token frequencies α; a text has a BPE tokenizer of m ≥ 256 tokens
     widths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)  # d
     fixed_vocab: int = 1024  # m in the regime of a fixed vocabulary
-    steps: tuple[int, ...] = (1, 2, 5, 20)  # after which the trained arms are measured
-    rate: float = 0.2  # η of LVP in the trained arms
+    steps: tuple[int, ...] = (1, 2, 5, 20)  # after which the trained groups are measured
+    rate: float = 0.2  # η of LVP in the trained groups
     draws: int = 40  # of the initialisation and the training signal
     largest: int = 16384  # the largest vocabulary; shapes with a larger m are left out
     seed: int = 0  # of the draws
@@ -86,23 +86,23 @@ PRESETS = {
 
 def settings(config: Config) -> list[SettingRuns]:
     """Returns one setting per shape for theorem 1. At m = 8 d the setting also has theorems 3 and 4, and a second
-    setting has the trained arms."""
+    setting has the trained groups."""
     planned = []
     common, data = {"draws": config.draws, "seed": config.seed}, DataConfig(config.corpus)
     for name, pairs in regimes(config).items():
         for d, m in pairs:
             arguments = common | {"regime": name, "width": d, "vocab": m}
             one_step = Calculation(arguments, 8.0 * config.draws * d * m * m, data, m)
-            arms = [THEOREM, *(sign_moments.ARMS if name == GROWING else ())]
-            planned.append(SettingRuns(f"{name}, d {d}", one_step, [{"arm": arm} for arm in arms]))
+            groups = [THEOREM, *(sign_moments.GROUPS if name == GROWING else ())]
+            planned.append(SettingRuns(f"{name}, d {d}", one_step, [{"arm": group} for group in groups]))
             if name == GROWING:
                 trained = arguments | {"steps": list(config.steps), "rate": config.rate}
                 cost = 8.0 * trained_draws(config.draws) * d * m * m * config.steps[-1]
                 beyond = Calculation(trained, cost, data, m)
-                planned.append(SettingRuns(f"beyond, d {d}", beyond, [{"arm": arm} for arm in ARMS]))
+                planned.append(SettingRuns(f"beyond, d {d}", beyond, [{"arm": group} for group in GROUPS]))
     return planned
 
 
 def trained_draws(draws: int) -> int:
-    """Returns the number of draws of the trained arms if theorem 1 has `draws` draws."""
+    """Returns the number of draws of the trained groups if theorem 1 has `draws` draws."""
     return max(2, draws // THEOREM_DRAWS_PER_TRAINED_DRAW)

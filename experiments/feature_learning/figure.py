@@ -10,13 +10,13 @@ from experiments.feature_learning.analysis import (
     rows_of,
     steps_in_words,
 )
-from experiments.feature_learning.config import ARMS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config, regimes
+from experiments.feature_learning.config import GROUPS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config, regimes
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
-    """Draws the parts of the change against d: after one step in three regimes, and at the end of the trained arms."""
+    """Draws the parts of the change against d: after one step in three regimes, and after the training of groups."""
     panels = [_one_step_panel(table, regime) for regime in regimes(config)]
     panels += [_trained_panel(table, config, part) for part in TRAINED_PARTS]
     return sheet(
@@ -44,10 +44,10 @@ def _one_step_panel(table, regime: str) -> Panel:
 
 def _trained_panel(table, config: Config, part: str) -> Panel:
     series = []
-    for arm in ARMS:
-        widths, values, errors = relative_to_theorem(table, config, arm, part, config.steps[-1])
+    for group in GROUPS:
+        widths, values, errors = relative_to_theorem(table, config, group, part, config.steps[-1])
         if len(widths) > 1:
-            series.append(Series(f"{arm}: {in_words(power(widths, values, errors))}", widths, values, errors))
+            series.append(Series(f"{group}: {in_words(power(widths, values, errors))}", widths, values, errors))
     title = f"{_typeset(PARTS[part])}: {steps_in_words(config)} of LVP,\none-hot targets, {GROWING}"
     return Panel(title, "width d", "change / theorem 1's one step", series)
 

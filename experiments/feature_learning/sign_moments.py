@@ -14,9 +14,9 @@ import numpy as np
 from lvp import theory
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 
-ARMS = ("theorem 3", "theorem 4")
+GROUPS = ("theorem 3", "theorem 4")
 X_DRAWS_PER_DRAW = 20  # a draw of X costs much less than a step of theorem 1
-# Column of the table → arm, and the name of X in texts.
+# Column of the table → group, and the name of X in texts.
 VARIANCES = {
     "signs_variance": ("theorem 3", "Theorem 3"),
     "top_variance": ("theorem 4", "Theorem 4, most frequent token"),
@@ -24,7 +24,7 @@ VARIANCES = {
 }
 
 
-def calculate(arguments: Mapping[str, Any], arm: str, alpha: np.ndarray, tokens: list[int]) -> dict[str, float]:
+def calculate(arguments: Mapping[str, Any], group: str, alpha: np.ndarray, tokens: list[int]) -> dict[str, float]:
     """Returns the variance and covariance of two coordinates of X with standard errors, and the variance by the exact
     form and by the paper's."""
     import jax
@@ -32,7 +32,7 @@ def calculate(arguments: Mapping[str, Any], arm: str, alpha: np.ndarray, tokens:
     from lvp.theory import simulation
 
     d, draws, key = arguments["width"], X_DRAWS_PER_DRAW * arguments["draws"], jax.random.key(arguments["seed"])
-    if arm == "theorem 3":
+    if group == "theorem 3":
         moments = simulation.theorem_3_moments(key, d, len(alpha), draws=draws)
         variance = float(theory.sign_projection_variance(d, len(alpha)))
         return _columns("signs", moments, (), variance, variance)
@@ -64,15 +64,15 @@ def correlation(row, variance: str) -> Measurement:
     return Measurement.plus_minus(row[covariance] / row[variance], half_width)
 
 
-def lines(rows_by_arm: Mapping[str, Any]) -> list[str]:
+def lines(rows_by_group: Mapping[str, Any]) -> list[str]:
     """Returns the moments at the largest width as lines of text; an empty list if no run has run.
 
     Args:
-      rows_by_arm: arm → rows of the table, by increasing width.
+      rows_by_group: group → rows of the table, by increasing width.
     """
     body = []
-    for column, (arm, name) in VARIANCES.items():
-        rows = rows_by_arm[arm]
+    for column, (group, name) in VARIANCES.items():
+        rows = rows_by_group[group]
         if len(rows):
             widest = rows.iloc[-1]
             ratios = " ".join(f"{widest[column] / widest[f'{column}_{form}']:>15.3f}" for form in ("exact", "paper"))

@@ -10,11 +10,11 @@ import numpy as np
 
 from experiments.common.tables import HIDDEN_RATE, losses_by_seed_and_rate, select, with_fields, with_optimizer
 from experiments.fresh_text.config import (
-    ARMS,
     COARSE_STEP,
+    GROUPS,
     LEAST_JUDGED,
-    Arm,
     Config,
+    Group,
     ModelShape,
     Point,
     constant_at,
@@ -46,18 +46,18 @@ class Tuned(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """The results of an arm at a shape."""
+    """The results of a group at a shape."""
 
     config: Config
-    arm: Arm
+    group: Group
     shape: ModelShape
     rows: Any  # of the setting
 
     def losses(self, constant: int, ratios: Sequence[int], seeds: Sequence[int]) -> np.ndarray:
         """Validation losses [seeds, ratios] in bits per byte. NaN for a missing run, infinite for a diverged run."""
-        hidden = constant_at(self.arm, constant) / self.shape.width
+        hidden = constant_at(self.group, constant) / self.shape.width
         rows = select(self.rows, {HIDDEN_RATE: hidden})
-        runs = [run(self.config, self.arm, self.shape, Point(constant, j), 0) for j in ratios]
+        runs = [run(self.config, self.group, self.shape, Point(constant, j), 0) for j in ratios]
         rates = [each.learning_rates["embedding"] for each in runs]
         return losses_by_seed_and_rate(rows, rates, list(seeds), LOSS)
 
@@ -87,7 +87,7 @@ class Reading:
             constant=chosen - reach,
             ratio=int(np.clip(centre, -most, most)),
             at_edge=bool(self._missing_neighbours),
-            best_constant=constant_at(self.arm, best.place - reach) if best.inside else np.nan,
+            best_constant=constant_at(self.group, best.place - reach) if best.inside else np.nan,
         )
 
     @cached_property
@@ -123,7 +123,7 @@ class Reading:
         return abs(at.constant) <= self.config.constant_reach and abs(at.ratio) <= self.config.ratio_reach
 
     def _run(self, at: Point, seed: int) -> Run:
-        return run(self.config, self.arm, self.shape, at, seed)
+        return run(self.config, self.group, self.shape, at, seed)
 
     def _next_ratios(self) -> list[int]:
         assert self.tuned is not None
@@ -154,7 +154,7 @@ class Reading:
     @property
     def ratios(self) -> np.ndarray:
         """The judged ratios [R]."""
-        return np.array([ratio_at(self.arm, j) for j in self.judged[0]] if self.judged else [])
+        return np.array([ratio_at(self.group, j) for j in self.judged[0]] if self.judged else [])
 
     @cached_property
     def best(self) -> Minimum:
@@ -190,15 +190,15 @@ def _vertex(losses: np.ndarray, step: int) -> _Vertex:
 
 
 def read(table, config: Config) -> dict[tuple[str, ModelShape], Reading]:
-    """(name of the arm, shape) → results."""
+    """(name of the group, shape) → results."""
     return {
-        (name, shape): Reading(config, ARMS[name], shape, _rows(table, config, ARMS[name], shape))
-        for name, shape in product(config.arms, config.shapes)
+        (name, shape): Reading(config, GROUPS[name], shape, _rows(table, config, GROUPS[name], shape))
+        for name, shape in product(config.groups, config.shapes)
     }
 
 
-def _rows(table, config: Config, arm: Arm, shape: ModelShape):
-    setting = setting_of(config, arm, shape)
+def _rows(table, config: Config, group: Group, shape: ModelShape):
+    setting = setting_of(config, group, shape)
     rows = select(table, {"cell.model.width": shape.width, "cell.model.vocab": shape.vocab})
     return with_optimizer(with_fields(rows, "cell.model", setting.model, MODEL_FIELDS), setting) if len(rows) else rows
 
@@ -209,7 +209,7 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
 
 
 class Law(NamedTuple):
-    """A power law of the best ratios of an arm."""
+    """A power law of the best ratios of a group."""
 
     power: Measurement  # the exponent, of the ratio η_E / η_hidden
     lack_of_fit: float  # p-value of the scatter about the law under the intervals of the optima alone; nan if unknown
@@ -224,7 +224,7 @@ class Law(NamedTuple):
 
 
 def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
-    """The power of d that the best ratios of an arm follow.
+    """The power of d that the best ratios of a group follow.
 
     Args:
       readings: one shape per width.
@@ -233,7 +233,7 @@ def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
     widths = [each.shape.width for each in readings]
 
     def fitted(chosen: Sequence[Reading]) -> Slope:
-        factors = [entering(each.arm, each.shape.width) if entered else 1.0 for each in chosen]
+        factors = [entering(each.group, each.shape.width) if entered else 1.0 for each in chosen]
         return analysis.slope([each.shape.width for each in chosen], _as_pair([x.best for x in chosen], factors))
 
     if len(set(widths)) < 2:
@@ -245,7 +245,7 @@ def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
 
 
 def power_of_vocab(readings: Sequence[Reading]) -> Law:
-    """The power of m that the best ratios of an arm follow at fixed d. The powers of d and m are fitted together."""
+    """The power of m that the best ratios of a group follow at fixed d. The powers of d and m are fitted together."""
 
     def fitted(chosen: Sequence[Reading]) -> analysis.Powers:
         quantities = {"d": [x.shape.width for x in chosen], "m": [x.shape.vocab for x in chosen]}
@@ -273,9 +273,9 @@ def _without(readings: Sequence[Reading], power: Callable[[Sequence[Reading]], f
     return {left.shape: power([each for each in resolved if each is not left]) for left in resolved}
 
 
-def of_arm(by_setting: dict[tuple[str, ModelShape], Reading], name: str) -> list[Reading]:
-    """The results of an arm, in the order of the shapes."""
-    return [each for (arm, _), each in by_setting.items() if arm == name]
+def of_group(by_setting: dict[tuple[str, ModelShape], Reading], name: str) -> list[Reading]:
+    """The results of a group, in the order of the shapes."""
+    return [each for (group, _), each in by_setting.items() if group == name]
 
 
 def varied(config: Config) -> str:
@@ -307,10 +307,10 @@ def percent(values: Sequence[float]) -> Measurement:
 def summary(table, config: Config) -> str:
     """The tuned constant, the best ratio and its costs at every shape, and the power laws."""
     by_setting, lines = read(table, config), []
-    for name in config.arms:
-        readings = of_arm(by_setting, name)
+    for name in config.groups:
+        readings = of_group(by_setting, name)
         lines += [
-            ARMS[name].label,
+            GROUPS[name].label,
             f"{'d':>5} {'m':>6} {'constant':>9} {'vertex':>7} {'best ratio':>11} {'95 % interval':>20} {'entering':>9} "
             f"{'η_E · d':>8} {'bits/byte':>9} {'× 2':>6} {'× 1/2':>6}  flags",
             *map(_line, readings),
@@ -331,13 +331,13 @@ def _line(each: Reading) -> str:
     tuned, best = each.tuned, each.best.optimum
     if tuned is None:
         return f"{each.shape.width:>5} {each.shape.vocab:>6} no place finished with all selecting seeds"
-    constant = constant_at(each.arm, tuned.constant)
+    constant = constant_at(each.group, tuned.constant)
     numbers = [
         f"{constant:>8.3g}{'*' if tuned.at_edge else ' '}",
         f"{_shown(tuned.best_constant, '.3g'):>7}",
         f"{_shown(best.rate, '.3g'):>11}",
         f"{_interval(best):>20}",
-        f"{_shown(best.rate * entering(each.arm, each.shape.width), '.3g'):>9}",
+        f"{_shown(best.rate * entering(each.group, each.shape.width), '.3g'):>9}",
         f"{_shown(best.rate * constant, '.3g'):>8}",
         f"{_shown(best.loss, '.4f'):>9}",
         *(f"{_shown(100 * cost.value, '.2f'):>6}" for cost in (each.best.twice, each.best.half)),
@@ -377,7 +377,7 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
 
 def _power_of_rate(readings: Sequence[Reading]) -> str:
     """The power of η_E · d, which does not depend on how the constants were chosen if η_hidden moves no optimum."""
-    constants = [constant_at(x.arm, x.tuned.constant) if x.tuned else np.nan for x in readings]
+    constants = [constant_at(x.group, x.tuned.constant) if x.tuned else np.nan for x in readings]
     fit = analysis.slope([x.shape.width for x in readings], _as_pair([x.best for x in readings], constants))
     return Measurement(fit.slope, fit.interval if np.isfinite(fit.interval).all() else None).in_words()
 

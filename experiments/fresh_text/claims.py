@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.fresh_text.analysis import Law, Reading, law, of_arm, percent, read, varied, vocabulary
-from experiments.fresh_text.config import ARMS, Config, entering
+from experiments.fresh_text.analysis import Law, Reading, law, of_group, percent, read, varied, vocabulary
+from experiments.fresh_text.config import GROUPS, Config, entering
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 
@@ -24,24 +24,24 @@ def claims(table, config: Config, context) -> list[Claim]:
     """The claims about the power of d or m, about the power law, about costs, and about other settings."""
     by_setting, answers = read(table, config), []
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
-    for name in config.arms:
-        readings = of_arm(by_setting, name)
-        where = ", ".join(filter(None, (ARMS[name].label, vocabulary(config))))
+    for name in config.groups:
+        readings = of_group(by_setting, name)
+        where = ", ".join(filter(None, (GROUPS[name].label, vocabulary(config))))
         asked: list[tuple[Question, Measurement]] = []
         if varied(config) == "d":
             asked += _of_width(where, config, readings)
         if varied(config) == "m":
             asked += _of_vocab(where, config, readings)
         asked += _of_costs(where, readings)
-        if name != config.arms[0] and len(config.shapes) == 1:
-            asked.append(_alike(readings[0], by_setting[config.arms[0], config.shapes[0]]))
+        if name != config.groups[0] and len(config.shapes) == 1:
+            asked.append(_alike(readings[0], by_setting[config.groups[0], config.shapes[0]]))
         answers += [question.answer(measured, context, seeds) for question, measured in asked]
     return answers
 
 
 def _of_width(where: str, config: Config, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:
     raw, entered = law(config, readings), law(config, readings, entered=True)
-    factors = {entering(each.arm, each.shape.width) for each in readings}
+    factors = {entering(each.group, each.shape.width) for each in readings}
     units = [("best ratio η_E/η_hidden", raw)]
     if factors != {1.0}:
         units.append(("best ratio, as rows enter the first block,", entered))
@@ -141,7 +141,7 @@ def _in_percent(cost: Measurement) -> Measurement:
 
 
 def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
-    """Whether the best ratio of an arm is within a factor of the best ratio of the first arm."""
+    """Whether the best ratio of a group is within a factor of the best ratio of the first group."""
     ratios, variance = [], 0.0
     for each in (reading, base):
         best = each.best.optimum
@@ -152,7 +152,8 @@ def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
     known = np.isfinite(difference) and np.isfinite(half)
     measured = Measurement.plus_minus(difference, half).exp() if known else Measurement(np.nan, None)
     question = Question(
-        statement=f"{reading.arm.label}: the best ratio is within a factor of {FACTOR:g} of that of {base.arm.label}",
+        statement=f"{reading.group.label}: the best ratio is within a factor of {FACTOR:g} of that of "
+        f"{base.group.label}",
         source=OUR_RESULT,
         paper_value=None,
         claimed=(1 / FACTOR, FACTOR),

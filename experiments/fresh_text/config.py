@@ -1,4 +1,4 @@
-"""The configuration of `fresh_text` at every preset: its arms, settings and runs."""
+"""The configuration of `fresh_text` at every preset: its groups, settings and runs."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ LEAST_JUDGED = 5  # ratios with all judging seeds; a cubic needs five
 _TODAY = {"norm": "rms", "positions": "rotary", "position_amplitude": 1.0}
 
 
-class Arm(NamedTuple):
+class Group(NamedTuple):
     """A model with its optimizer and schedule, and the centre of its grids."""
 
     label: str  # in tables and figures
@@ -34,11 +34,11 @@ class Arm(NamedTuple):
 
 
 # The grids are centred on the committed results and on two short runs; `docs/fresh_text.md` names them.
-ARMS: Mapping[str, Arm] = {
-    "paper": Arm("the paper's model", "sqrt", {}, 0.2, 1.0),
-    "today": Arm("today's model", "plain", _TODAY, 0.2, 64.0),
-    "decayed": Arm("today's model, decay and schedule", "plain", _TODAY, 0.2, 64.0, "adamw", scheduled=True),
-    "muon": Arm("today's model, Muon", "plain", _TODAY, 0.4, 64.0, "muon"),
+GROUPS: Mapping[str, Group] = {
+    "paper": Group("the paper's model", "sqrt", {}, 0.2, 1.0),
+    "today": Group("today's model", "plain", _TODAY, 0.2, 64.0),
+    "decayed": Group("today's model, decay and schedule", "plain", _TODAY, 0.2, 64.0, "adamw", scheduled=True),
+    "muon": Group("today's model, Muon", "plain", _TODAY, 0.4, 64.0, "muon"),
 }
 
 
@@ -50,7 +50,7 @@ class ModelShape(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A place in the grids of an arm, in factors of 2 from the middle."""
+    """A place in the grids of a group, in factors of 2 from the middle."""
 
     constant: int  # of η_hidden · d
     ratio: int  # of η_E / η_hidden
@@ -64,7 +64,7 @@ class Config(TunedRuns):
     neighbours. The judging seeds then train five ratios at the chosen constant.
     """
 
-    arms: tuple[str, ...] = ("paper",)  # names of `ARMS`
+    groups: tuple[str, ...] = ("paper",)  # names of `GROUPS`
     widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # d of every shape
     vocabs: tuple[int, ...] = (32768,) * 5  # m of every shape
     seeds: tuple[int, ...] = tuple(range(10))  # two tune and eight judge
@@ -75,13 +75,13 @@ class Config(TunedRuns):
     margin: float = 0.005  # a constant farther from the middle must lower the loss by this part of the loss
     most_places: int = 15  # places that the selecting seeds train, at most
     most_ratios: int = 7  # ratios that the judging seeds train, at most
-    weight_decay: float = 0.1  # of the arm "decayed"
-    warmup_steps: int = 80  # of the arm "decayed": about 5 % of the steps
-    cooldown: float = 0.5  # of the arm "decayed": fraction of the steps
+    weight_decay: float = 0.1  # of the group "decayed"
+    warmup_steps: int = 80  # of the group "decayed": about 5 % of the steps
+    cooldown: float = 0.5  # of the group "decayed": fraction of the steps
 
     def __post_init__(self):
         super().__post_init__()
-        check_names("arms", self.arms, ARMS)
+        check_names("groups", self.groups, GROUPS)
         if not self.widths or len(self.widths) != len(self.vocabs):
             raise InputError(
                 f"widths and vocabs must have one value per shape, got {len(self.widths)} widths and "
@@ -130,14 +130,14 @@ PRESETS = {
         vocabs=(300,) * 3,
     ),
     "laptop": Config(**_LAPTOP, widths=WIDTHS, vocabs=(1024,) * 6),
-    "today": Config(**_LAPTOP, arms=("today",), widths=WIDTHS, vocabs=(1024,) * 6),
+    "today": Config(**_LAPTOP, groups=("today",), widths=WIDTHS, vocabs=(1024,) * 6),
     "vocabulary": Config(
         **_LAPTOP,
         widths=(64,) * 5 + (128,) * 4,
         vocabs=(512, 1024, 2048, 4096, 8192, 512, 1024, 2048, 8192),
     ),
     "growing": Config(**_LAPTOP, widths=WIDTHS, vocabs=tuple(8 * width for width in WIDTHS)),
-    "practice": Config(**_LAPTOP, arms=("today", "decayed", "muon"), widths=(96,), vocabs=(1024,)),
+    "practice": Config(**_LAPTOP, groups=("today", "decayed", "muon"), widths=(96,), vocabs=(1024,)),
     # Packs of runs need windows. A tenth of the text is drawn, so that few windows overlap.
     "gpu": Config(
         corpus="tfds:c4/en:3.1.0",
@@ -156,35 +156,35 @@ PRESETS = {
 }
 
 
-def constant_at(arm: Arm, place: float) -> float:
+def constant_at(group: Group, place: float) -> float:
     """η_hidden · d at a place of its grid."""
-    return arm.constant * 2.0**place
+    return group.constant * 2.0**place
 
 
-def ratio_at(arm: Arm, place: int) -> float:
-    """η_E / η_hidden at a place of its grid. All shapes of an arm share the grid."""
-    return arm.ratio * 2.0**place
+def ratio_at(group: Group, place: int) -> float:
+    """η_E / η_hidden at a place of its grid. All shapes of a group share the grid."""
+    return group.ratio * 2.0**place
 
 
-def entering(arm: Arm, width: int) -> float:
+def entering(group: Group, width: int) -> float:
     """The factor from a ratio to the ratio in units of what enters the first block."""
-    return row_multiplier(arm.token_rows, width)
+    return row_multiplier(group.token_rows, width)
 
 
-def _table(arm: Arm, shape: ModelShape) -> Table:
-    return table("lvp", width=shape.width, vocab=shape.vocab, token_rows=arm.token_rows)
+def _table(group: Group, shape: ModelShape) -> Table:
+    return table("lvp", width=shape.width, vocab=shape.vocab, token_rows=group.token_rows)
 
 
-def setting_of(config: Config, arm: Arm, shape: ModelShape) -> Setting:
-    """The setting of an arm at a shape. Its number of steps is a guess until the text has been encoded."""
-    model = replace(config.model(*shape), **arm.model, **forward_multipliers(_table(arm, shape)))
+def setting_of(config: Config, group: Group, shape: ModelShape) -> Setting:
+    """The setting of a group at a shape. Its number of steps is a guess until the text has been encoded."""
+    model = replace(config.model(*shape), **group.model, **forward_multipliers(_table(group, shape)))
     setting = config.setting(model, 1)
     steps = max(1, round(config.epochs * _tokens(config, shape.vocab) / setting.tokens_per_step))
     return replace(
         setting,
         steps=steps,
-        optimizer=_optimizer(config, arm),
-        cooldown=config.cooldown if arm.scheduled else None,
+        optimizer=_optimizer(config, group),
+        cooldown=config.cooldown if group.scheduled else None,
     )
 
 
@@ -194,27 +194,27 @@ def _tokens(config: Config, vocab: int) -> float:
     return (config.slice_bytes or 10_800_000) / bytes_per_token
 
 
-def _optimizer(config: Config, arm: Arm) -> OptimizerConfig:
-    if arm.optimizer == "muon":
+def _optimizer(config: Config, group: Group) -> OptimizerConfig:
+    if group.optimizer == "muon":
         constants = {"adam_b1": config.b1, "adam_b2": config.b2, "eps": config.eps, "consistent_rms": ADAM_RMS}
         return OptimizerConfig("muon", constants)
-    if arm.optimizer == "adamw":
+    if group.optimizer == "adamw":
         return OptimizerConfig("adamw", {**config.adam.options, "weight_decay": config.weight_decay})
     return config.adam
 
 
-def run(config: Config, arm: Arm, shape: ModelShape, at: Point, seed: int) -> Run:
-    """The run of an arm at a shape and a place of the grids."""
-    hidden = constant_at(arm, at.constant) / shape.width
-    rates = {"embedding": hidden * ratio_at(arm, at.ratio)}
-    warmup = config.warmup_steps if arm.scheduled else 0
-    return Run.under(_table(arm, shape), hidden, seed, rates=rates, warmup_steps=warmup)
+def run(config: Config, group: Group, shape: ModelShape, at: Point, seed: int) -> Run:
+    """The run of a group at a shape and a place of the grids."""
+    hidden = constant_at(group, at.constant) / shape.width
+    rates = {"embedding": hidden * ratio_at(group, at.ratio)}
+    warmup = config.warmup_steps if group.scheduled else 0
+    return Run.under(_table(group, shape), hidden, seed, rates=rates, warmup_steps=warmup)
 
 
 def label(config: Config, name: str, shape: ModelShape) -> str:
-    """The name of the setting of an arm at a shape; the arm is left out if there is one."""
+    """The name of the setting of a group at a shape; the group is left out if there is one."""
     of_shape = f"d {shape.width}, m {shape.vocab}"
-    return of_shape if len(config.arms) == 1 else f"{of_shape}, {ARMS[name].label}"
+    return of_shape if len(config.groups) == 1 else f"{of_shape}, {GROUPS[name].label}"
 
 
 def first_points() -> list[Point]:
@@ -223,15 +223,15 @@ def first_points() -> list[Point]:
 
 
 def settings(config: Config) -> list[SettingRuns]:
-    """One setting per arm and shape, with the runs of the selecting seeds at the first places."""
+    """One setting per group and shape, with the runs of the selecting seeds at the first places."""
     return [
         SettingRuns(
             label(config, name, shape),
-            setting_of(config, ARMS[name], shape),
-            [run(config, ARMS[name], shape, at, seed) for at in first_points() for seed in config.selecting_seeds],
+            setting_of(config, GROUPS[name], shape),
+            [run(config, GROUPS[name], shape, at, seed) for at in first_points() for seed in config.selecting_seeds],
             config.epochs,
         )
-        for name, shape in product(config.arms, config.shapes)
+        for name, shape in product(config.groups, config.shapes)
     ]
 
 

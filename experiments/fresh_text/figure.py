@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.fresh_text.analysis import Law, Reading, law, read, varied, vocabulary
 from experiments.fresh_text.claims import CANDIDATES, NEAR
-from experiments.fresh_text.config import ARMS, Config
+from experiments.fresh_text.config import GROUPS, Config
 from lvp.analysis.claims import judge
 from lvp.analysis.figure_style import INK, MARKERS, REFERENCE, decimal, sheet
 from lvp.analysis.measurement import Measurement
@@ -115,8 +115,8 @@ class Best:
 
 
 @dataclass(frozen=True)
-class ByArm:
-    """A panel of the best ratio of every arm at one shape."""
+class ByGroup:
+    """A panel of the best ratio of every group at one shape."""
 
     readings: Sequence[Reading]
 
@@ -130,7 +130,7 @@ class ByArm:
                 ends = np.abs(np.array(best.interval)[:, None] - best.rate) if best.resolved else None
                 face = COLOURS[k] if best.resolved else "white"
                 axes.errorbar([best.rate], [k], xerr=ends, fmt="o", color=COLOURS[k], capsize=3, markerfacecolor=face)
-        axes.set_yticks(range(len(self.readings)), [each.arm.label.replace(", ", ",\n") for each in self.readings])
+        axes.set_yticks(range(len(self.readings)), [each.group.label.replace(", ", ",\n") for each in self.readings])
         decimal(axes.xaxis)
 
 
@@ -138,8 +138,8 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over the ratio, loss over the ratio divided by a power of d or m, and the best ratio over d or m."""
     readings = list(read(table, config).values())
     quantity = varied(config)
-    if len(config.arms) > 1 or not quantity:
-        panels, title = _of_arms(readings), _title_of_arms(config, readings)
+    if len(config.groups) > 1 or not quantity:
+        panels, title = _of_groups(readings), _title_of_groups(config, readings)
     else:
         panels, title = _of_law(config, readings, quantity), _title(config, readings, quantity)
     words = [
@@ -168,7 +168,7 @@ def _of_law(config: Config, readings: Sequence[Reading], quantity: str) -> list:
 
 def _best(config: Config, readings: Sequence[Reading], quantity: str) -> Best:
     if quantity == "d":
-        line = Line(readings[0].arm.label, readings, config.widths)
+        line = Line(readings[0].group.label, readings, config.widths)
         return Best("Best ratio over width", "width d", [line], [*_NAMES.items()])
     widths = sorted(set(config.widths))
     lines = []
@@ -178,11 +178,11 @@ def _best(config: Config, readings: Sequence[Reading], quantity: str) -> Best:
     return Best("Best ratio over vocabulary", "vocabulary m", lines, [(0.0, "m^0")])
 
 
-def _of_arms(readings: Sequence[Reading]) -> list:
+def _of_groups(readings: Sequence[Reading]) -> list:
     several = len({each.shape for each in readings}) > 1
-    names = [f"{each.arm.label}, d {each.shape.width}" if several else each.arm.label for each in readings]
+    names = [f"{each.group.label}, d {each.shape.width}" if several else each.group.label for each in readings]
     curves = [_curve(name, each, 1.0) for name, each in zip(names, readings, strict=True)]
-    return [Curves("Loss over the ratio", "ratio η_E / η_hidden", curves, "", ordered=several), ByArm(readings)]
+    return [Curves("Loss over the ratio", "ratio η_E / η_hidden", curves, "", ordered=several), ByGroup(readings)]
 
 
 def _colours(count: int, ordered: bool) -> Sequence[Any]:
@@ -212,7 +212,7 @@ def _shown_power(value: float, quantity: str) -> float:
 
 def _title(config: Config, readings: Sequence[Reading], quantity: str) -> str:
     fit = law(config, readings)
-    where = ", ".join(filter(None, (readings[0].arm.label, vocabulary(config))))
+    where = ", ".join(filter(None, (readings[0].group.label, vocabulary(config))))
     if not np.isfinite(fit.power.value):
         return f"{where}: the best ratio η_E / η_hidden over {quantity} is not resolved yet"
     grows = f"{where}: the best ratio η_E / η_hidden follows {quantity}^{fit.power.in_words()}"
@@ -244,8 +244,8 @@ def _sign(power: Measurement) -> str:
     )
 
 
-def _title_of_arms(config: Config, readings: Sequence[Reading]) -> str:
-    by_arm = [f"{each.best.optimum.rate:.2g} ({each.arm.label})" for each in readings if each.best.optimum.resolved]
+def _title_of_groups(config: Config, readings: Sequence[Reading]) -> str:
+    by_group = [f"{each.best.optimum.rate:.2g} ({each.group.label})" for each in readings if each.best.optimum.resolved]
     d, m = config.shapes[0]
-    names = ", ".join(by_arm) or ", ".join(ARMS[name].label for name in config.arms) + ": not resolved yet"
+    names = ", ".join(by_group) or ", ".join(GROUPS[name].label for name in config.groups) + ": not resolved yet"
     return f"Best ratio η_E / η_hidden at d {d}, m {m}: {names}"

@@ -1,9 +1,9 @@
-"""Reads the records of `large_updates`: accuracies and dead ReLUs by arm and scale, and the summary."""
+"""Reads the records of `large_updates`: accuracies and dead ReLUs by group and scale, and the summary."""
 
 import numpy as np
 
 from experiments.common.tables import HORIZON_LOSS, finished_by_seed, lists_by_row, with_fields, with_horizon_loss
-from experiments.large_updates.config import ARMS, Config, run_of, trained
+from experiments.large_updates.config import GROUPS, Config, run_of, trained
 from lvp.analysis.measurement import Measurement
 from lvp.training import steps_of_parts
 
@@ -12,7 +12,7 @@ FINAL_FRACTION = 0.1  # of the first phase, at its end, over which its training 
 
 
 def runs_by_seed(table, config: Config, name: str, scale: float):
-    """One row per seed of an arm at a scale; NaN in the row of a missing or diverged run."""
+    """One row per seed of a group at a scale; NaN in the row of a missing or diverged run."""
     run = run_of(config, name, scale, 0)
     fields = ("first_scale", "random", "frozen", "negative_slope", "first_images")
     rows = finished_by_seed(with_fields(table, "lane", run, fields), {}, config.seeds)
@@ -48,7 +48,7 @@ def dead(table, config: Config, name: str, scale: float) -> np.ndarray:
 
 
 def loss_after_first_phase(table, config: Config, name: str) -> float:
-    """The training loss of an arm at × 1 at the end of the first phase, mean over seeds; NaN if a run is missing."""
+    """The training loss of a group at × 1 at the end of the first phase, mean over seeds; NaN if a run is missing."""
     rows = runs_by_seed(table, config, name, 1.0)
     if rows["curve_steps"].isna().any():
         return np.nan
@@ -66,19 +66,19 @@ def few_images(table, config: Config) -> tuple[str, Measurement]:
 
 
 def summary(table, config: Config) -> str:
-    """Final accuracy and dead ReLUs of every arm by scale."""
+    """Final accuracy and dead ReLUs of every group by scale."""
     heads = "".join(f"{f'× {scale:g}: accuracy':>22} {'(paper)':>8} {'dead':>7}" for scale in config.scales)
-    lines = [f"{'arm':<24}{heads}"]
-    for name in config.arms:
+    lines = [f"{'group':<24}{heads}"]
+    for name in config.groups:
         line = f"{name:<24}"
         for scale in config.scales:
             values = accuracy(table, config, name, scale)
             spread = f"±{np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-            published = ARMS[name].paper_accuracy
+            published = GROUPS[name].paper_accuracy
             paper = f"({published[scale]:.1f})" if scale in published else ""
             line += f"{f'{values.mean():.1f}{spread}':>22} {paper:>8} {dead(table, config, name, scale).mean():>7.1%}"
         lines.append(line)
-    if {"standard", FEW} <= set(config.arms):
+    if {"standard", FEW} <= set(config.groups):
         losses, lost = few_images(table, config)
         lines.append(f"{FEW}, × 1: {losses}; lost accuracy {lost.text('.1f')} %")
     lines += [

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.large_updates import scale_invariance
 from experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
-from experiments.large_updates.config import ARMS, Config
+from experiments.large_updates.config import GROUPS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
 
@@ -18,7 +18,7 @@ PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent the
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of appendix A whose arms were run, and those of appendix B.2. Accuracies and figure 8 are not tested
+    """The claims of appendix A whose groups were run, and those of appendix B.2. Accuracies and figure 8 are not tested
     on other images."""
     seeds = Seeds(config.seeds)
     other_images = "" if _of_paper(config) else f"{config.corpus}; the paper trains on CIFAR-10"
@@ -39,7 +39,7 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
     """Dead ReLUs: the paper's statement on CIFAR-10, and our result on other images."""
     top, seeds, of_paper = config.largest, _seeds(config), _of_paper(config)
     source = SOURCE if of_paper else f"{OUR_RESULT}, after {SOURCE}"
-    for name in (n for n in ("standard", "random") if n in config.arms):
+    for name in (n for n in ("standard", "random") if n in config.groups):
         unfrozen, at_one = (dead(table, config, name, scale) for scale in (top, 1.0))
         question = Question(
             statement=f"first updates at × {top:g} leave dead ReLUs ({name})",
@@ -49,7 +49,7 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             note=f"{DIED} between × {top:g} and × 1; {seeds}",
         )
         yield question, Measurement.over_seeds(unfrozen - at_one)
-        if f"{name}, frozen biases" not in config.arms:
+        if f"{name}, frozen biases" not in config.groups:
             continue
         frozen, frozen_at_one = (dead(table, config, f"{name}, frozen biases", scale) for scale in (top, 1.0))
         question = Question(
@@ -80,7 +80,7 @@ def _stable_rank(table, config: Config) -> Iterator[tuple[Question, Measurement]
         ("random, frozen biases", config.largest, consistent),
         ("standard", 8.0, consistent),
     ):
-        if name not in config.arms or scale not in config.scales:
+        if name not in config.groups or scale not in config.scales:
             continue
         rank, at_one = (over_epochs(table, config, name, x, "stable_rank.mean")[:, -1] for x in (scale, 1.0))
         verb = "change" if claimed == changed else "do not change"
@@ -101,7 +101,7 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
     def lost(name: str) -> np.ndarray:
         return accuracy(table, config, name, 1.0) - accuracy(table, config, name, top)
 
-    if "standard" in config.arms:
+    if "standard" in config.groups:
         question = Question(
             statement=f"first updates at × {top:g} cost accuracy",
             source=SOURCE,
@@ -111,7 +111,7 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
         )
         yield question, Measurement.over_seeds(lost("standard"))
     for other, effect in (("random", "in random directions cost less"), ("leaky", "with a leaky ReLU cost less")):
-        if {"standard", other} <= set(config.arms):
+        if {"standard", other} <= set(config.groups):
             question = Question(
                 statement=f"first updates at × {top:g} {effect} accuracy",
                 source=SOURCE,
@@ -120,7 +120,7 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
                 note=f"{LOST}; {seeds}",
             )
             yield question, Measurement.over_seeds(lost("standard") - lost(other))
-    if "standard, frozen biases" in config.arms:
+    if "standard, frozen biases" in config.groups:
         question = Question(
             statement=f"with frozen biases first updates at × {top:g} cost no accuracy",
             source=SOURCE,
@@ -133,7 +133,7 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
 
 def _few_images(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     """Appendix A: overfitting to few samples at the beginning does not lower the final accuracy."""
-    if not {"standard", FEW} <= set(config.arms):
+    if not {"standard", FEW} <= set(config.groups):
         return
     losses, lost = few_images(table, config)
     question = Question(
@@ -151,7 +151,7 @@ def _seeds(config: Config) -> str:
 
 
 def _paper_loss(top: float, name: str, less: str | None = None) -> str:
-    """The loss of accuracy from × 1 to × top in the paper, in %, minus that of another arm."""
-    published = [ARMS[n].paper_accuracy for n in (name, less) if n]
+    """The loss of accuracy from × 1 to × top in the paper, in %, minus that of another group."""
+    published = [GROUPS[n].paper_accuracy for n in (name, less) if n]
     lost = [by_scale[1] - by_scale[top] for by_scale in published if top in by_scale]
     return f"{lost[0] - sum(lost[1:]):.1f}" if lost else "–"

@@ -15,7 +15,7 @@ from lvp.errors import InputError
 from lvp.training import OptimizerConfig, check_positive
 
 
-class FirstPhaseArm(NamedTuple):
+class FirstPhaseGroup(NamedTuple):
     """A ResNet and the training of its first phase."""
 
     random: bool  # gradients point in random directions in the first phase
@@ -25,14 +25,14 @@ class FirstPhaseArm(NamedTuple):
     few: bool = False  # the first phase trains on few images
 
 
-ARMS = {
-    "standard": FirstPhaseArm(False, False, False, {1: 92.13, 8: 89.48, 128: 88.22}),
-    "standard, frozen biases": FirstPhaseArm(False, False, True, {1: 92.30, 8: 92.08, 128: 92.30}),
-    "random": FirstPhaseArm(True, False, False, {1: 92.05, 8: 91.74, 128: 89.54}),
-    "random, frozen biases": FirstPhaseArm(True, False, True, {1: 92.27, 8: 92.12, 128: 92.20}),
-    "leaky": FirstPhaseArm(False, True, False, {1: 92.16, 8: 91.48, 128: 91.82}),
-    "leaky, frozen biases": FirstPhaseArm(False, True, True, {1: 92.46, 8: 92.49, 128: 92.35}),
-    "few images": FirstPhaseArm(False, False, False, {1: 92.1}, few=True),
+GROUPS = {
+    "standard": FirstPhaseGroup(False, False, False, {1: 92.13, 8: 89.48, 128: 88.22}),
+    "standard, frozen biases": FirstPhaseGroup(False, False, True, {1: 92.30, 8: 92.08, 128: 92.30}),
+    "random": FirstPhaseGroup(True, False, False, {1: 92.05, 8: 91.74, 128: 89.54}),
+    "random, frozen biases": FirstPhaseGroup(True, False, True, {1: 92.27, 8: 92.12, 128: 92.20}),
+    "leaky": FirstPhaseGroup(False, True, False, {1: 92.16, 8: 91.48, 128: 91.82}),
+    "leaky, frozen biases": FirstPhaseGroup(False, True, True, {1: 92.46, 8: 92.49, 128: 92.35}),
+    "few images": FirstPhaseGroup(False, False, False, {1: 92.1}, few=True),
 }
 
 
@@ -55,14 +55,14 @@ class Config:
     batch: int = 128  # images per step
     epochs: float = 205.0  # passes through the training images
     first_epochs: float = 5.0  # passes in the first phase
-    first_images: int = 128  # training images of the first phase in the arm "few images"
+    first_images: int = 128  # training images of the first phase in the group "few images"
     rate: float = 0.05  # peak rate of all parameters
     weight_decay: float = 0.01  # sets the angle of the updates
     leak: float = 0.1  # slope of leaky ReLUs below zero
     scales: tuple[float, ...] = (1.0, 8.0, 128.0)  # factors on the rate in the first phase
     seeds: tuple[int, ...] = (0, 1, 2)  # of init, order and augmentation
     points: int = 20  # measured steps, at equal ratios from a quarter of the first phase on
-    arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
+    groups: tuple[str, ...] = tuple(GROUPS)  # keys of `GROUPS`
 
     def __post_init__(self):
         for name in ("rate", "weight_decay", "leak", "epochs"):
@@ -80,7 +80,7 @@ class Config:
         if self.scales[0] != 1:
             raise InputError(f"the smallest of scales must be 1, got {', '.join(f'{x:g}' for x in self.scales)}")
         check_points(self)
-        check_names("arms", self.arms, ARMS)
+        check_names("groups", self.groups, GROUPS)
 
     @property
     def measured_parts(self) -> tuple[float, ...]:
@@ -110,7 +110,7 @@ PRESETS = {
         scales=(1.0, 128.0),
         seeds=(0,),
         points=3,
-        arms=("standard", "standard, frozen biases"),
+        groups=("standard", "standard, frozen biases"),
     ),
     "laptop": Config(
         corpus="digits",
@@ -136,7 +136,7 @@ def settings(config: Config) -> list[SettingRuns]:
 
 
 def trained(config: Config) -> SettingRuns:
-    """One setting: arms, scales and seeds differ in traced numbers only."""
+    """One setting: groups, scales and seeds differ in traced numbers only."""
     setting = ImageSetting(
         network(config),
         ImageDataConfig(config.corpus, config.pad, config.flip),
@@ -146,7 +146,7 @@ def trained(config: Config) -> SettingRuns:
         first_phase=config.first_epochs / config.epochs,
         measured_parts=config.measured_parts,
     )
-    runs = [run_of(config, *each) for each in product(config.arms, config.scales, config.seeds)]
+    runs = [run_of(config, *each) for each in product(config.groups, config.scales, config.seeds)]
     return SettingRuns("ResNet", setting, runs, config.epochs)
 
 
@@ -166,7 +166,7 @@ def network(config: Config) -> ResNetConfig:
 
 
 def run_of(config: Config, name: str, scale: float, seed: int) -> ImageRun:
-    """The run of an arm at a scale of the rate in the first phase."""
-    arm = ARMS[name]
-    slope, few = config.leak if arm.leaky else 0.0, config.first_images if arm.few else 0
-    return ImageRun(config.rate, scale, arm.random, arm.frozen, slope, seed, first_images=few)
+    """The run of a group at a scale of the rate in the first phase."""
+    group = GROUPS[name]
+    slope, few = config.leak if group.leaky else 0.0, config.first_images if group.few else 0
+    return ImageRun(config.rate, scale, group.random, group.frozen, slope, seed, first_images=few)

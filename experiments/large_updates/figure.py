@@ -3,23 +3,23 @@
 import numpy as np
 
 from experiments.large_updates.analysis import accuracy, measured_epochs, over_epochs
-from experiments.large_updates.config import ARMS, Config
+from experiments.large_updates.config import GROUPS, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
-    """Final accuracy by arm and scale; dead ReLUs and stable rank over training."""
+    """Final accuracy by group and scale; dead ReLUs and stable rank over training."""
     series = []
-    for name in config.arms:
+    for name in config.groups:
         values = [accuracy(table, config, name, scale) for scale in config.scales]
         means, spread = ([statistic(x) for x in values] for statistic in (np.mean, np.ptp))
         series.append(Series(name, config.scales, means, error=np.array(spread) / 2, fitted=means))
     words = "scale of the rate in the first phase"
     panels = [Panel("final accuracy", words, "accuracy on the test images (%)", series, yscale="linear")]
-    plain = [name for name in config.arms if not ARMS[name].leaky]
+    plain = [name for name in config.groups if not GROUPS[name].leaky]
     for names, measure, ylabel in (
-        (config.arms, "dead.all", "dead ReLUs (fraction)"),
+        (config.groups, "dead.all", "dead ReLUs (fraction)"),
         (plain, "stable_rank.mean", "mean stable rank"),
     ):
         values = [over_epochs(table, config, name, scale, measure) for name in names for scale in config.scales]
@@ -41,7 +41,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
 
 
 def _panel_over_epochs(table, config: Config, name: str, measure: str, ylabel: str, limits) -> Panel:
-    """A measure of an arm over the epochs, by scale."""
+    """A measure of a group over the epochs, by scale."""
     epochs, series = measured_epochs(table, config), []
     for scale in config.scales:
         values = over_epochs(table, config, name, scale, measure)

@@ -8,7 +8,7 @@ This sweep trains every optimizer at its tuned rate, with an untied and with a t
 paper B to paper A (Hayou & Liu 2025): does the √d rule increase the drift, and does coupling remove the drift without a
 higher loss?
 
-All roles have one rate and init std d^(−1/2). Arms named "√d" multiply the embedding's rate by √d. Rates are tuned on
+All roles have one rate and init std d^(−1/2). Groups named "√d" multiply the embedding's rate by √d. Rates are tuned on
 the validation loss of the first seed; the other seeds run at the tuned rate only.
 
     python -m sweeps run mean_embedding --preset laptop      2 CPU cores

@@ -7,12 +7,12 @@ import numpy as np
 
 from experiments.common.tables import MATRICES, finished_by_seed, lists_by_row, mean_of_finite, select, with_optimizer
 from experiments.mean_embedding.config import (
-    ARMS,
     EMBEDDING_PATH,
+    GROUPS,
     HEAD_PATH,
     HEADS,
     Config,
-    EmbeddingRateArm,
+    EmbeddingRateGroup,
     rates_of,
     run,
     setting_of,
@@ -23,70 +23,70 @@ from lvp.training import Run
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
-    """Setting label → runs of the judging seeds of every arm, at the arm's tuned rate."""
+    """Setting label → runs of the judging seeds of every group, at the group's tuned rate."""
     by_label: dict[str, list[Run]] = {}
-    for head, arm in product(config.heads, (ARMS[name] for name in config.arms)):
-        rate = tuned_rate(table, config, arm, head)
-        runs = [] if rate is None else [run(config, arm, head, rate, seed) for seed in config.judging_seeds]
-        by_label.setdefault(f"{arm.optimizer}, {head}", []).extend(runs)
+    for head, group in product(config.heads, (GROUPS[name] for name in config.groups)):
+        rate = tuned_rate(table, config, group, head)
+        runs = [] if rate is None else [run(config, group, head, rate, seed) for seed in config.judging_seeds]
+        by_label.setdefault(f"{group.optimizer}, {head}", []).extend(runs)
     return by_label
 
 
-def _columns(config: Config, arm: EmbeddingRateArm, head: str, rate: float) -> dict[str, Any]:
-    """The values of the table's columns for an arm at a rate; the optimizer and the seed are left out."""
-    example = run(config, arm, head, rate, config.seeds[0])
+def _columns(config: Config, group: EmbeddingRateGroup, head: str, rate: float) -> dict[str, Any]:
+    """The values of the table's columns for a group at a rate; the optimizer and the seed are left out."""
+    example = run(config, group, head, rate, config.seeds[0])
     rates = {f"lane.learning_rates.{role}": example.learning_rates[role] for role in MATRICES}
     return {"cell.model.tied": HEADS[head]} | rates
 
 
-def selected_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> Selected | None:
+def selected_rate(table, config: Config, group: EmbeddingRateGroup, head: str) -> Selected | None:
     """The index of the rate with the least validation loss of the first seed; None if no run of that seed finished."""
-    rows, seeds = with_optimizer(table, setting_of(config, arm.optimizer, head)), config.selecting_seeds
-    by_rate = [finished_by_seed(rows, _columns(config, arm, head, rate), seeds) for rate in rates_of(config, arm)]
+    rows, seeds = with_optimizer(table, setting_of(config, group.optimizer, head)), config.selecting_seeds
+    by_rate = [finished_by_seed(rows, _columns(config, group, head, rate), seeds) for rate in rates_of(config, group)]
     return select_rate(np.array([each["valid_bits_per_byte"].to_numpy(float) for each in by_rate]))
 
 
-def tuned_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> float | None:
+def tuned_rate(table, config: Config, group: EmbeddingRateGroup, head: str) -> float | None:
     """The rate that the first seed selects; None if no run of that seed finished."""
-    selected = selected_rate(table, config, arm, head)
-    return None if selected is None else rates_of(config, arm)[selected.best]
+    selected = selected_rate(table, config, group, head)
+    return None if selected is None else rates_of(config, group)[selected.best]
 
 
 def tuned(table, config: Config, name: str, head: str) -> Tuned:
-    """The validation losses of an arm's judging seeds at its tuned rate, in bits per byte."""
-    selected, rows = selected_rate(table, config, ARMS[name], head), tuned_runs(table, config, name, head)
+    """The validation losses of a group's judging seeds at its tuned rate, in bits per byte."""
+    selected, rows = selected_rate(table, config, GROUPS[name], head), tuned_runs(table, config, name, head)
     if selected is None:
         return Tuned(np.full(len(config.judging_seeds), np.nan))
     return Tuned(rows["valid_bits_per_byte"].to_numpy(float), selected.elsewhere)
 
 
 def at_edge(table, config: Config, name: str, head: str) -> bool:
-    """Whether the tuned rate of an arm is the first or last of several rates."""
-    selected = selected_rate(table, config, ARMS[name], head)
+    """Whether the tuned rate of a group is the first or last of several rates."""
+    selected = selected_rate(table, config, GROUPS[name], head)
     return selected is not None and selected.at_edge
 
 
 def tuned_runs(table, config: Config, name: str, head: str):
-    """One row per judging seed of an arm at its tuned rate; no row if no rate finished.
+    """One row per judging seed of a group at its tuned rate; no row if no rate finished.
 
     The row of a missing or diverged run holds NaN.
     """
-    arm = ARMS[name]
-    rate = tuned_rate(table, config, arm, head)
+    group = GROUPS[name]
+    rate = tuned_rate(table, config, group, head)
     if rate is None:
         return table[:0]
-    rows = with_optimizer(table, setting_of(config, arm.optimizer, head))
-    return finished_by_seed(rows, _columns(config, arm, head, rate), config.judging_seeds)
+    rows = with_optimizer(table, setting_of(config, group.optimizer, head))
+    return finished_by_seed(rows, _columns(config, group, head, rate), config.judging_seeds)
 
 
 def largest_by_seed(table, config: Config, name: str, head: str, column: str) -> np.ndarray:
-    """The largest value of a measure [seeds] over all runs and measured steps of an arm's optimizer with this head.
+    """The largest value of a measure [seeds] over all runs and measured steps of a group's optimizer with this head.
 
-    Arms with the same optimizer, such as Adam and Adam √d, have the same values. The first seed runs all rates. Every
+    Groups with the same optimizer, such as Adam and Adam √d, have the same values. The first seed runs all rates. Every
     other seed runs the tuned rates only. A seed without values has NaN.
     """
-    arm = ARMS[name]
-    rows = select(with_optimizer(table, setting_of(config, arm.optimizer, head)), {"cell.model.tied": HEADS[head]})
+    group = GROUPS[name]
+    rows = select(with_optimizer(table, setting_of(config, group.optimizer, head)), {"cell.model.tied": HEADS[head]})
     rows = select(rows, {"status": "finished"})
     largest = np.full(len(config.seeds), np.nan)
     for i, seed in enumerate(config.seeds):
@@ -120,7 +120,7 @@ def moment_fit(table, config: Config, head: str) -> tuple[np.ndarray, np.ndarray
 
 
 def summary(table, config: Config) -> str:
-    """Validation loss and geometry of the vocabulary matrices at the end, of every arm at its tuned rate."""
+    """Validation loss and geometry of the vocabulary matrices at the end, of every group at its tuned rate."""
     header = f"{'optimizer':<17} {'rate':>8} {'bits/byte':>10} {'drift: head':>12} {'embedding':>10}"
     header += f" {'mean row':>9} {'cosine':>8} {'isotropy':>9} {'R²':>6}"
     lines = []
@@ -130,9 +130,9 @@ def summary(table, config: Config) -> str:
             "the head"
         )
         lines += [f"{head} head, {about}", header]
-        for name in config.arms:
-            arm = ARMS[name]
-            rows, rate = tuned_runs(table, config, name, head), tuned_rate(table, config, arm, head)
+        for name in config.groups:
+            group = GROUPS[name]
+            rows, rate = tuned_runs(table, config, name, head), tuned_rate(table, config, group, head)
             if not len(rows):
                 lines.append(f"{name:<17} no finished run")
                 continue

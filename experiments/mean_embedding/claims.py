@@ -19,7 +19,7 @@ from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
 
 DRIFT = "drift of the mean row over the mean norm of a row, at the end; t interval over seeds"
-OWN_RATE = "each arm at its own tuned rate"
+OWN_RATE = "each group at its own tuned rate"
 AT_ALL_RATES = (
     "largest of all measured steps and trained rates (the first seed trains all rates, other seeds the tuned rates); "
     "t interval over seeds; rounding is taken as 1e-5"
@@ -50,7 +50,7 @@ def _identities(table, config: Config) -> Iterator[tuple[Question, Measurement, 
     """Yields the claims that hold at every rate, with their measurements and the reason why the records cannot judge
     them (empty if they can)."""
     for name in ("SGD", "momentum SGD", "Coupled Adam"):
-        if name in config.arms and "untied" in config.heads:
+        if name in config.groups and "untied" in config.heads:
             question = Question(
                 statement=f"{name} leaves the mean of an untied LM head where it was, to rounding",
                 source=PAPER_B,
@@ -61,17 +61,17 @@ def _identities(table, config: Config) -> Iterator[tuple[Question, Measurement, 
             column = f"measures.vocabulary.{HEAD_PATH['untied']}.mean_drift"
             yield question, Measurement.over_seeds(largest_by_seed(table, config, name, "untied", column)), ""
     for head in config.heads:
-        by_arm = [largest_by_seed(table, config, name, head, "measures.head_gradient_sum") for name in config.arms]
+        by_group = [largest_by_seed(table, config, name, head, "measures.head_gradient_sum") for name in config.groups]
         question = Question(
             statement=f"the gradients of the {head} head sum to zero, under every optimizer",
             source=PAPER_B,
             paper_value=0.0,
             claimed=ROUNDING,
-            note=f"‖Σ g_i‖ over Σ ‖g_i‖ of the head, {AT_ALL_RATES}; largest of {len(config.arms)} arms",
+            note=f"‖Σ g_i‖ over Σ ‖g_i‖ of the head, {AT_ALL_RATES}; largest of {len(config.groups)} groups",
         )
-        yield question, Measurement.over_seeds(np.max(by_arm, axis=0)), ""
+        yield question, Measurement.over_seeds(np.max(by_group, axis=0)), ""
     for name in ("Adam", "Coupled Adam"):
-        if name in config.arms and "untied" in config.heads:
+        if name in config.groups and "untied" in config.heads:
             column = f"measures.vocabulary.{HEAD_PATH['untied']}.first_moment_sum"
             question = Question(
                 statement=f"the first moments of the untied head sum to zero under {name}",
@@ -85,7 +85,7 @@ def _identities(table, config: Config) -> Iterator[tuple[Question, Measurement, 
 
 
 def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
-    for head in config.heads if "Adam" in config.arms else ():
+    for head in config.heads if "Adam" in config.groups else ():
         question = Question(
             statement=f"Adam moves the mean of the {head} head",
             source=PAPER_B,
@@ -95,7 +95,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         )
         rows = tuned_runs(table, config, "Adam", head)
         yield question, Measurement.over_seeds(at_last_step(rows, HEAD_PATH[head], "mean_drift"))
-    for head in config.heads if "Adam" in config.arms else ():
+    for head in config.heads if "Adam" in config.groups else ():
         r_squared, scale = moment_fit(table, config, head)
         question = Question(
             statement=f"Adam's second moment is linear in token frequency ({head} head)",
@@ -119,8 +119,8 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
 
 def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     """Yields the claims about Coupled Adam: isotropy and norm of the mean row, as ratios to Adam's."""
-    for head in config.heads if {"Adam", "Coupled Adam"} <= set(config.arms) else ():
-        arms = [tuned_runs(table, config, arm, head) for arm in ("Coupled Adam", "Adam")]
+    for head in config.heads if {"Adam", "Coupled Adam"} <= set(config.groups) else ():
+        groups = [tuned_runs(table, config, group, head) for group in ("Coupled Adam", "Adam")]
         for measure, name, statement, claimed, paper in (
             ("isotropy", "isotropy", "{} head more isotropic", (1.0, np.inf), "> 1"),
             (
@@ -131,7 +131,7 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
                 "< 1",
             ),
         ):
-            coupled, plain = (at_last_step(rows, HEAD_PATH[head], measure) for rows in arms)
+            coupled, plain = (at_last_step(rows, HEAD_PATH[head], measure) for rows in groups)
             question = Question(
                 statement=f"Coupled Adam leaves the {statement.format(head)} than Adam does",
                 source=REMEDY,
@@ -148,7 +148,7 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
 def _direction(table, config: Config, context) -> Iterator[Claim]:
     """Yields whether the mean row moves against the hidden state h. The paper states this for single rows; for the mean
     it is our result."""
-    for head in config.heads if "Adam" in config.arms else ():
+    for head in config.heads if "Adam" in config.groups else ():
         rows = tuned_runs(table, config, "Adam", head)
         measured = f"measures.vocabulary.{HEAD_PATH[head]}.against_hidden" in table
         question = Question(
@@ -165,7 +165,7 @@ def _direction(table, config: Config, context) -> Iterator[Claim]:
 
 def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     names = ("Adam", "Adam √d", "Coupled Adam √d")
-    for head in config.heads if set(names) <= set(config.arms) else ():
+    for head in config.heads if set(names) <= set(config.groups) else ():
         matrix = "tied matrix" if HEADS[head] else "input embedding"
         plain, scaled, coupled = (tuned_runs(table, config, name, head) for name in names)
         drifts = [at_last_step(rows, EMBEDDING_PATH[head], "mean_drift") for rows in (plain, scaled, coupled)]
@@ -191,7 +191,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
 def _losses(table, config: Config, context) -> Iterator[Claim]:
     """Yields whether Coupled Adam costs loss if the embedding's rate is √d times the other rates."""
     names = ("Coupled Adam √d", "Adam √d")
-    for head in config.heads if set(names) <= set(config.arms) else ():
+    for head in config.heads if set(names) <= set(config.groups) else ():
         question = Question(
             statement="if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam "
             f"({head} head)",
@@ -208,5 +208,5 @@ def _losses(table, config: Config, context) -> Iterator[Claim]:
 
 
 def _difference(first: np.ndarray, second: np.ndarray) -> Measurement:
-    """The mean difference seed by seed; unknown if an arm has no run or a seed is missing."""
+    """The mean difference seed by seed; unknown if a group has no run or a seed is missing."""
     return Measurement.over_seeds(first - second if len(first) and len(second) else [])

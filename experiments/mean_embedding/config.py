@@ -31,15 +31,15 @@ OPTIMIZERS = {
 }
 
 
-class EmbeddingRateArm(NamedTuple):
+class EmbeddingRateGroup(NamedTuple):
     """An optimizer and a rule for the embedding's rate."""
 
     optimizer: str  # a key of `OPTIMIZERS`
     scaled: bool = False  # the embedding's rate is √d times the other rates
 
 
-ARMS = {name: EmbeddingRateArm(name) for name in OPTIMIZERS}
-ARMS |= {f"{name} √d": EmbeddingRateArm(name, scaled=True) for name in ("Adam", "Coupled Adam")}
+GROUPS = {name: EmbeddingRateGroup(name) for name in OPTIMIZERS}
+GROUPS |= {f"{name} √d": EmbeddingRateGroup(name, scaled=True) for name in ("Adam", "Coupled Adam")}
 HEADS = {"untied": False, "tied": True}
 # Form of the head → path of the output and of the input embeddings, as the measures name them.
 HEAD_PATH = {"untied": "head/kernel", "tied": "tied_embedding/embedding"}
@@ -58,7 +58,7 @@ class Config(DecoderRuns):
     sgd_rates: tuple[float, ...] = geometric(2**-3, 2**5, 5)  # of SGD
     momentum_rates: tuple[float, ...] = geometric(2**-6, 2**2, 5)  # of momentum SGD
     measured: tuple[float, ...] = (0.0, 0.05, 0.2, 0.5, 1.0)  # fractions of the steps
-    arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
+    groups: tuple[str, ...] = tuple(GROUPS)  # keys of `GROUPS`
     heads: tuple[str, ...] = tuple(HEADS)  # keys of `HEADS`
 
     def __post_init__(self):
@@ -70,7 +70,7 @@ class Config(DecoderRuns):
         sorted_values(self, "measured", least=2)
         if not 0 <= self.measured[0] <= self.measured[-1] <= 1:
             raise InputError(f"measured must be fractions of the steps, from 0 to 1, got {self.measured}")
-        check_names("arms", self.arms, ARMS)
+        check_names("groups", self.groups, GROUPS)
         check_names("heads", self.heads, HEADS)
 
     @property
@@ -106,7 +106,7 @@ PRESETS = {
         sgd_rates=(1.0,),
         momentum_rates=(0.1,),
         measured=(0.0, 0.5, 1.0),
-        arms=("SGD", "Adam", "Adam √d"),
+        groups=("SGD", "Adam", "Adam √d"),
         heads=("untied",),
     ),
     "laptop": Config(
@@ -130,19 +130,19 @@ PRESETS = {
 
 
 def settings(config: Config) -> list[SettingRuns]:
-    """One setting per optimizer and form of head; the arms of an optimizer share it."""
+    """One setting per optimizer and form of head; the groups of an optimizer share it."""
     planned = []
     for head, name in product(config.heads, OPTIMIZERS):
-        arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == name]
-        runs = [run(config, arm, head, rate, config.seeds[0]) for arm in arms for rate in rates_of(config, arm)]
+        groups = [GROUPS[group] for group in config.groups if GROUPS[group].optimizer == name]
+        runs = [run(config, group, head, rate, config.seeds[0]) for group in groups for rate in rates_of(config, group)]
         if runs:
             planned.append(SettingRuns(f"{name}, {head}", setting_of(config, name, head), runs))
     return planned
 
 
-def rates_of(config: Config, arm: EmbeddingRateArm) -> tuple[float, ...]:
-    """The rates at which an arm is tuned."""
-    return getattr(config, OPTIMIZERS[arm.optimizer].rates_field)
+def rates_of(config: Config, group: EmbeddingRateGroup) -> tuple[float, ...]:
+    """The rates at which a group is tuned."""
+    return getattr(config, OPTIMIZERS[group.optimizer].rates_field)
 
 
 def setting_of(config: Config, name: str, head: str) -> Setting:
@@ -158,10 +158,10 @@ def setting_of(config: Config, name: str, head: str) -> Setting:
     )
 
 
-def run(config: Config, arm: EmbeddingRateArm, head: str, rate: float, seed: int) -> Run:
-    """The run with one rate for all roles. A scaled arm has LVP's ratio √d for the matrix that embeds."""
+def run(config: Config, group: EmbeddingRateGroup, head: str, rate: float, seed: int) -> Run:
+    """The run with one rate for all roles. A scaled group has LVP's ratio √d for the matrix that embeds."""
     lvp = table("lvp", width=config.width, vocab=config.vocab)
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=lvp["hidden"].init_std)
     embeds = "output" if HEADS[head] else "embedding"
-    rates = {embeds: rate * lvp["embedding"].lr_multiplier} if arm.scaled else {}
+    rates = {embeds: rate * lvp["embedding"].lr_multiplier} if group.scaled else {}
     return Run.under(one_rate, rate, seed, rates=rates)

@@ -4,31 +4,31 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from experiments.muon.analysis import TunedArm, tuned
-from experiments.muon.config import LVP_POWER, NANOCHAT, Arm, Config
+from experiments.muon.analysis import TunedGroup, tuned
+from experiments.muon.config import LVP_POWER, NANOCHAT, Config, Group
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.tuned import difference
 
 NEAR = 0.01  # bits per byte
 SOURCE = f"{OUR_RESULT}, after Hayou & Liu 2025, section 4.2"  # the paper's sentence is about a 1B model
-NOTE = "difference in validation bits per byte; each arm at its own tuned rate; the interval allows for the tuning"
+NOTE = "difference in validation bits per byte; each group at its own tuned rate; the interval allows for the tuning"
 
 
 class Comparison(NamedTuple):
-    """A question, and the arms whose tuned losses are added and subtracted. A group counts with its least loss."""
+    """A question, and the groups whose tuned losses are added and subtracted. A group counts with its least loss."""
 
     question: Question
-    plus: Sequence[Sequence[TunedArm]]
-    minus: Sequence[Sequence[TunedArm]]
+    plus: Sequence[Sequence[TunedGroup]]
+    minus: Sequence[Sequence[TunedGroup]]
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether the ratio matters under Adam and under Muon, whether √d is near the best, and which arm has less loss."""
+    """Whether the ratio matters under Adam and under Muon, whether √d is near the best, and who has less loss."""
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     answers = []
     for question, *sides in _compared(table, config):
         measured = difference(*([[each.judged for each in group] for group in side] for side in sides))
-        plus, minus = ([x.arm.label for group in side for x in group if x.at_edge] for side in sides)
+        plus, minus = ([x.group.label for group in side for x in group if x.at_edge] for side in sides)
         answer = question.answer(measured, context, seeds)
         answers.append(unless_at_edge(answer, question.claimed, plus, minus))
     return answers
@@ -41,15 +41,15 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
         return Question(statement=statement, source=SOURCE, paper_value=None, claimed=claimed, note=note)
 
     adam, muon = (
-        {power: tuned(table, config, Arm(optimizer, power)) for power in config.powers}
+        {power: tuned(table, config, Group(optimizer, power)) for power in config.powers}
         for optimizer in ("Adam", "Muon")
     )
     ratios = f"{seeds}; ratios d^p with p = {', '.join(f'{power:g}' for power in config.powers)}"
-    for optimizer, arms in (("Adam", adam), ("Muon", muon)):
+    for optimizer, groups in (("Adam", adam), ("Muon", muon)):
         better = question(f"under {optimizer} LVP's ratio √d has a lower loss than one rate")
-        yield Comparison(better, [[arms[0.0]]], [[arms[LVP_POWER]]])
+        yield Comparison(better, [[groups[0.0]]], [[groups[LVP_POWER]]])
         near = f"under {optimizer} √d is within {NEAR} bits per byte of the best ratio"
-        yield Comparison(question(near, (-math.inf, NEAR), ratios), [[arms[LVP_POWER]]], [list(arms.values())])
+        yield Comparison(question(near, (-math.inf, NEAR), ratios), [[groups[LVP_POWER]]], [list(groups.values())])
     smaller = "the gain of LVP's ratio over one rate is smaller under Muon than under Adam"
     gains = question(smaller, note=f"gain under Adam minus gain under Muon; {seeds}")
     yield Comparison(gains, [[adam[0.0]], [muon[LVP_POWER]]], [[adam[LVP_POWER]], [muon[0.0]]])

@@ -16,7 +16,7 @@ ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 20
 LVP_POWER = 0.5  # of d, in LVP's ratio
 
 
-class Arm(NamedTuple):
+class Group(NamedTuple):
     """An optimizer of the hidden matrices, and the rates of the other roles. Adam trains the other roles."""
 
     optimizer: str  # "Adam" or "Muon"
@@ -31,7 +31,7 @@ class Arm(NamedTuple):
         return f"{self.optimizer}, {named.get(self.power, f'ratio d^{self.power:g}')}"
 
 
-NANOCHAT = Arm("Muon")
+NANOCHAT = Group("Muon")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Config(TunedRuns):
     vocab: int = 32768  # m
     steps: int = 10_000  # training steps
     powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # of d, in the ratio of the embedding's to the hidden rate
-    rates_times_width: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d, of every arm but nanochat's
+    rates_times_width: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d, of every group but nanochat's
     factors: tuple[float, ...] = geometric(0.25, 4.0, 5)  # on all rates of nanochat's table
 
     def __post_init__(self):
@@ -58,7 +58,7 @@ class Config(TunedRuns):
         if len(self.factors) != len(self.rates_times_width):
             raise InputError(
                 f"factors ({len(self.factors)} values) and rates_times_width ({len(self.rates_times_width)} values) "
-                "must have the same length: every arm is tuned with the same number of runs"
+                "must have the same length: every group is tuned with the same number of runs"
             )
 
 
@@ -96,53 +96,55 @@ PRESETS = {
 }
 
 
-def arms(config: Config) -> list[Arm]:
+def groups(config: Config) -> list[Group]:
     """Every ratio under Adam and under Muon, and nanochat's constants."""
-    return [Arm(optimizer, power) for optimizer in ("Adam", "Muon") for power in config.powers] + [NANOCHAT]
+    return [Group(optimizer, power) for optimizer in ("Adam", "Muon") for power in config.powers] + [NANOCHAT]
 
 
-def tuned_values(config: Config, arm: Arm) -> tuple[float, ...]:
-    """The values of the one number that an arm tunes."""
-    return config.factors if arm == NANOCHAT else config.rates_times_width
+def tuned_values(config: Config, group: Group) -> tuple[float, ...]:
+    """The values of the one number that a group tunes."""
+    return config.factors if group == NANOCHAT else config.rates_times_width
 
 
-def setting_label(arm: Arm) -> str:
-    """The name of an arm's setting. The ratios of an optimizer share a setting."""
-    return arm.label if arm == NANOCHAT else arm.optimizer
+def setting_label(group: Group) -> str:
+    """The name of a group's setting. The ratios of an optimizer share a setting."""
+    return group.label if group == NANOCHAT else group.optimizer
 
 
-def _table(config: Config, arm: Arm):
-    rule, rows = ("nanochat", "normalized") if arm == NANOCHAT else ("lvp", "plain")
+def _table(config: Config, group: Group):
+    rule, rows = ("nanochat", "normalized") if group == NANOCHAT else ("lvp", "plain")
     return table(rule, width=config.width, vocab=config.vocab, token_rows=rows)
 
 
-def setting_of(config: Config, arm: Arm) -> Setting:
-    """The setting of an arm: a decoder with rotary positions."""
+def setting_of(config: Config, group: Group) -> Setting:
+    """The setting of a group: a decoder with rotary positions."""
     model = replace(config.model(config.width, config.vocab), positions="rotary")
-    setting = config.setting(replace(model, **forward_multipliers(_table(config, arm))), config.steps)
-    if arm.optimizer == "Adam":
+    setting = config.setting(replace(model, **forward_multipliers(_table(config, group))), config.steps)
+    if group.optimizer == "Adam":
         return setting
     constants = {"adam_b1": config.b1, "adam_b2": config.b2, "eps": config.eps}
-    rms = {} if arm == NANOCHAT else {"consistent_rms": ADAM_RMS}
+    rms = {} if group == NANOCHAT else {"consistent_rms": ADAM_RMS}
     return replace(setting, optimizer=OptimizerConfig("muon", constants | rms))
 
 
-def run(config: Config, arm: Arm, value: float, seed: int) -> Run:
-    """The run of an arm at a value of the number that it tunes."""
-    rule = _table(config, arm)
-    if arm.power is None:  # nanochat's constants times the value
+def run(config: Config, group: Group, value: float, seed: int) -> Run:
+    """The run of a group at a value of the number that it tunes."""
+    rule = _table(config, group)
+    if group.power is None:  # nanochat's constants times the value
         published = PAPER_RULES["nanochat"].rows(config.width, config.vocab, 1.0)
         rates = {role: value * numbers[1] for role, numbers in published.items()}
         return Run.under(rule, rates["hidden"], seed, rates=rates)
     hidden = value / config.width
-    return Run.under(rule, hidden, seed, rates={"embedding": hidden * config.width**arm.power})
+    return Run.under(rule, hidden, seed, rates={"embedding": hidden * config.width**group.power})
 
 
 def settings(config: Config) -> list[SettingRuns]:
     """One setting per optimizer, and one for nanochat's constants, with the runs of the selecting seeds."""
     by_label: dict[str, SettingRuns] = {}
-    for arm in arms(config):
-        planned = by_label.setdefault(setting_label(arm), SettingRuns(setting_label(arm), setting_of(config, arm), []))
-        runs = [run(config, arm, x, seed) for x in tuned_values(config, arm) for seed in config.selecting_seeds]
+    for group in groups(config):
+        planned = by_label.setdefault(
+            setting_label(group), SettingRuns(setting_label(group), setting_of(config, group), [])
+        )
+        runs = [run(config, group, x, seed) for x in tuned_values(config, group) for seed in config.selecting_seeds]
         by_label[planned.label] = planned._replace(runs=[*planned.runs, *runs])
     return list(by_label.values())

@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.muon.analysis import tuned
-from experiments.muon.config import NANOCHAT, Arm, Config
+from experiments.muon.config import NANOCHAT, Config, Group
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import Panel, Series
@@ -20,7 +20,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         words=[
             f"d {config.width}, m {config.vocab}. Left: means over the seeds that tune. Bars: half the range over "
             "seeds.",
-            "Right: means over the other seeds, each arm at its tuned rate. Bars: half the 95 % interval.",
+            "Right: means over the other seeds, each group at its tuned rate. Bars: half the 95 % interval.",
         ],
     )
 
@@ -28,7 +28,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
 def _curves(table, config: Config, optimizer: str) -> Panel:
     series, rates = [], np.array(config.rates_times_width)
     for power in config.powers:
-        values = tuned(table, config, Arm(optimizer, power)).losses
+        values = tuned(table, config, Group(optimizer, power)).losses
         finished = np.isfinite(values).all(axis=1)
         if finished.any():
             chosen = values[finished]
@@ -43,7 +43,7 @@ def _tuned(table, config: Config) -> Panel:
     series = []
     for optimizer in ("Adam", "Muon"):
         by_power = [
-            (power, Measurement.over_seeds(tuned(table, config, Arm(optimizer, power)).judged.losses))
+            (power, Measurement.over_seeds(tuned(table, config, Group(optimizer, power)).judged.losses))
             for power in config.powers
         ]
         known = [(power, *loss) for power, loss in by_power if loss.interval is not None]

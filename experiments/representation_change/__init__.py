@@ -20,7 +20,7 @@ than the paper's 1024 tokens. With the same model, φ is then smaller, because a
 two larger presets train GPT-2's decoder. The decoder of the smaller presets has sinusoidal positions and no biases.
 
     python -m sweeps run representation_change --preset laptop      2 CPU cores
-    python -m sweeps run representation_change --preset laptop --set arms=      equation 9 alone
+    python -m sweeps run representation_change --preset laptop --set groups=      equation 9 alone
 """
 
 from experiments.common.experiment import Experiment

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.common.tables import finished_by_seed, lists_by_row, mean_of_finite, select
 from experiments.representation_change import equation_nine
-from experiments.representation_change.config import ARMS, PAPER_BATCH, ROLE, Config, warmup_steps
+from experiments.representation_change.config import GROUPS, PAPER_BATCH, ROLE, Config, warmup_steps
 
 # Parts of the steps: the end of φ's first values, the start of its last values, and the time that momentum needs.
 EARLY, LATE, SETTLED = 0.01, 0.5, 0.05
@@ -13,9 +13,9 @@ NEURON_SNR, JOINT_SNR = "neuron_snr", "snr"  # the median over neurons; φ of th
 
 
 def runs_by_seed(table, config: Config, name: str):
-    """One row per seed of an arm; no row if no run finished. NaN in the row of a missing or diverged run."""
-    arm = ARMS[name]
-    columns = {"cell.optimizer.kind": arm.optimizer, "lane.warmup_steps": warmup_steps(config, arm)}
+    """One row per seed of a group; no row if no run finished. NaN in the row of a missing or diverged run."""
+    group = GROUPS[name]
+    columns = {"cell.optimizer.kind": group.optimizer, "lane.warmup_steps": warmup_steps(config, group)}
     if not len(select(table, {**columns, "status": "finished"})):
         return table[:0]
     return finished_by_seed(table, columns, config.seeds)
@@ -77,9 +77,9 @@ def cancelled(rows, config: Config, average=np.median) -> np.ndarray:
 
 
 def summary(table, config: Config) -> str:
-    """Equation 9 and its simulation; φ, B φ and momentum of every arm."""
+    """Equation 9 and its simulation; φ, B φ and momentum of every group."""
     blocks = [equation_nine.lines(table)]
-    if any(len(runs_by_seed(table, config, name)) for name in config.arms):
+    if any(len(runs_by_seed(table, config, name)) for name in config.groups):
         blocks.append(_trained_lines(table, config))
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) or "nothing has run"
 
@@ -89,11 +89,11 @@ def _trained_lines(table, config: Config) -> list[str]:
     lines = [
         f"hidden matrices, means over seeds and steps; B {config.batch} sequences of {config.context} tokens, "
         f"{config.steps} steps",
-        f"{'arm':<18} {'bits/byte':>9} {'φ: first':>9} {'last half':>10} "
+        f"{'group':<18} {'bits/byte':>9} {'φ: first':>9} {'last half':>10} "
         + "".join(f"{f'{batch} φ > 1':>9} " for batch in batches)
         + f"{'cosine':>7} {'cancelled':>10}",
     ]
-    for name in config.arms:
+    for name in config.groups:
         rows = runs_by_seed(table, config, name)
         if not len(rows):
             lines.append(f"{name:<18} no finished run")

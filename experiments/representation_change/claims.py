@@ -17,7 +17,7 @@ from experiments.representation_change.analysis import (
     falls,
     runs_by_seed,
 )
-from experiments.representation_change.config import ARMS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
+from experiments.representation_change.config import GROUPS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
 
@@ -27,7 +27,7 @@ AVERAGES = (NEURON_SNR, JOINT_SNR)  # both are judged, because the paper does no
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Claims about equation 9, and claims about figure 4 for the trained arms."""
+    """Claims about equation 9, and claims about figure 4 for the trained groups."""
     calculated = [
         question.answer(measurement, context, None) for question, measurement in equation_nine.questions(table)
     ]
@@ -43,8 +43,8 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
     Figure 4 shows LionAR only, so claims about AdamW are our results.
     """
     other_batch = f"the runs train with batch {config.batch}, the paper with {PAPER_BATCH}"
-    for name in config.arms:
-        rows, of_paper = runs_by_seed(table, config, name), ARMS[name].optimizer == "lion_ar"
+    for name in config.groups:
+        rows, of_paper = runs_by_seed(table, config, name), GROUPS[name].optimizer == "lion_ar"
         source = SOURCE if of_paper else OUR_RESULT
         untested = other_batch if of_paper and config.batch != PAPER_BATCH else ""
         if of_paper:

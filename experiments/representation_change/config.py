@@ -15,17 +15,17 @@ from lvp.parametrization import table, uniform
 from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
 
-class WarmupArm(NamedTuple):
+class WarmupGroup(NamedTuple):
     """An optimizer with or without warm-up."""
 
     optimizer: str  # a key of `lvp.training.OPTIMIZERS`
     warms_up: bool  # whether it uses the configured warm-up
 
 
-ARMS = {
-    "LionAR": WarmupArm("lion_ar", False),
-    "LionAR + warm-up": WarmupArm("lion_ar", True),
-    "AdamW + warm-up": WarmupArm("adamw", True),
+GROUPS = {
+    "LionAR": WarmupGroup("lion_ar", False),
+    "LionAR + warm-up": WarmupGroup("lion_ar", True),
+    "AdamW + warm-up": WarmupGroup("adamw", True),
 }
 NAMES = {"lion_ar": "LionAR", "adamw": "AdamW"}
 ROLE = "hidden"
@@ -57,7 +57,7 @@ class Config(DecoderRuns):
     init_std: float | None = 0.02  # nanoGPT's value, which section 3 adopts; None is width^(−1/2)
     seeds: tuple[int, ...] = (0, 1)  # not stated
     points: int = 60  # number of measured steps at equal distances; further early steps are added
-    arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
+    groups: tuple[str, ...] = tuple(GROUPS)  # keys of `GROUPS`
     batch_sizes: tuple[int, ...] = (1, 16, 480)  # B of equation 9
     fan_ins: tuple[int, ...] = (8, 16, 64, 256, 768)  # C of equation 9
     snrs: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 1 / 480, 5e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # φ of equation 9
@@ -77,9 +77,9 @@ class Config(DecoderRuns):
             raise InputError(
                 f"micro_batches must be at least 2, because φ needs two gradients, got {self.micro_batches}"
             )
-        for given in self.arms:
-            if given not in ARMS:
-                raise InputError(f"arms must hold only {', '.join(ARMS)}, got {given!r}")
+        for given in self.groups:
+            if given not in GROUPS:
+                raise InputError(f"groups must hold only {', '.join(GROUPS)}, got {given!r}")
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
@@ -154,11 +154,11 @@ def calculations(config: Config) -> list[SettingRuns]:
 
 
 def trained(config: Config) -> list[SettingRuns]:
-    """One setting for each optimizer. The arms of a setting differ in warm-up."""
+    """One setting for each optimizer. The groups of a setting differ in warm-up."""
     planned = []
     for kind, name in NAMES.items():
-        arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == kind]
-        runs = [run(config, arm, seed) for arm in arms for seed in config.seeds]
+        groups = [GROUPS[group] for group in config.groups if GROUPS[group].optimizer == kind]
+        runs = [run(config, group, seed) for group in groups for seed in config.seeds]
         if runs:
             planned.append(SettingRuns(name, trained_setting(config, kind), runs))
     return planned
@@ -178,15 +178,15 @@ def trained_setting(config: Config, kind: str) -> Setting:
     )
 
 
-def run(config: Config, arm: WarmupArm, seed: int) -> Run:
-    """The run of an arm. All roles have one rate and one init std."""
-    rate = config.lion_rate if arm.optimizer == "lion_ar" else config.adamw_rate
+def run(config: Config, group: WarmupGroup, seed: int) -> Run:
+    """The run of a group. All roles have one rate and one init std."""
+    rate = config.lion_rate if group.optimizer == "lion_ar" else config.adamw_rate
     hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
     std = hidden.init_std if config.init_std is None else config.init_std
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=std)
-    return Run.under(one_rate, rate, seed, warmup_steps=warmup_steps(config, arm))
+    return Run.under(one_rate, rate, seed, warmup_steps=warmup_steps(config, group))
 
 
-def warmup_steps(config: Config, arm: WarmupArm) -> int:
-    """The steps of an arm's warm-up; 0 without warm-up."""
-    return round(config.warmup * config.steps) if arm.warms_up else 0
+def warmup_steps(config: Config, group: WarmupGroup) -> int:
+    """The steps of a group's warm-up; 0 without warm-up."""
+    return round(config.warmup * config.steps) if group.warms_up else 0

@@ -42,13 +42,13 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
 def _panel(
     table, config: Config, measure: str, title: str, ylabel: str, levels, *, log_axes: bool = False, start: float = 0.0
 ) -> Panel:
-    """A measure of every arm, from the part `start` of the steps on.
+    """A measure of every group, from the part `start` of the steps on.
 
     With `log_axes` the axes are logarithmic and values of 0 and below are left out.
     """
     steps = np.array(config.measured_steps)
     shown, series = steps >= start * config.steps, []
-    for name in config.arms:
+    for name in config.groups:
         values = over_steps(runs_by_seed(table, config, name), config, measure)[:, shown]
         values = values[np.isfinite(values).any(axis=1)]
         if len(values):

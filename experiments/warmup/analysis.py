@@ -1,4 +1,4 @@
-"""Reads the records of `warmup`: losses by arm, rate and warm-up, gaps, sizes of updates, and the summary."""
+"""Reads the records of `warmup`: losses by group, rate and warm-up, gaps, sizes of updates, and the summary."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from experiments.common.tables import (
     select,
     with_optimizer,
 )
-from experiments.warmup.config import STABLE_ARM, Config, arm_run, arm_setting, rates_of, settings
+from experiments.warmup.config import STABLE_GROUP, Config, group_run, group_setting, rates_of, settings
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 from lvp.analysis.tuned import select as select_rate
@@ -25,14 +25,14 @@ UNSTABLE = 0.1  # nats per token: excess over the least loss above which a run i
 
 
 def runs_by_seed(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
-    """One row per seed of an arm at a rate and a warm-up; NaN in the row of a missing or diverged run."""
-    rows = with_optimizer(table, arm_setting(config, name))
+    """One row per seed of a group at a rate and a warm-up; NaN in the row of a missing or diverged run."""
+    rows = with_optimizer(table, group_setting(config, name))
     return finished_by_seed(rows, _run_columns(config, name, rate, warmup), seeds)
 
 
 def _run_columns(config: Config, name: str, rate: float, warmup: float) -> dict[str, float]:
-    """The values of the table's columns for the runs of an arm at a rate and a warm-up."""
-    run = arm_run(config, name, rate, warmup, config.seeds[0])
+    """The values of the table's columns for the runs of a group at a rate and a warm-up."""
+    run = group_run(config, name, rate, warmup, config.seeds[0])
     columns = {HIDDEN_RATE: rate, "lane.warmup_steps": run.warmup_steps}
     return columns | {f"lane.options.{option}": value for option, value in run.options.items()}
 
@@ -42,7 +42,7 @@ def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     rates = rates_of(config, name)
     columns = _run_columns(config, name, rates[0], warmup)
     del columns[HIDDEN_RATE]
-    rows = select(with_optimizer(table, arm_setting(config, name)), columns)
+    rows = select(with_optimizer(table, group_setting(config, name)), columns)
     return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss", HIDDEN_RATE).T
 
 
@@ -205,38 +205,39 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
     return values[:, 0] / np.median(values[:, later], axis=1) if later.any() else np.full(len(values), np.nan)
 
 
-def follow_up(table, config: Config, stable_arm: str | None = STABLE_ARM) -> dict[str, list[Run]]:
+def follow_up(table, config: Config, stable_group: str | None = STABLE_GROUP) -> dict[str, list[Run]]:
     """Returns the runs that depend on results.
 
-    Each warm-up of an arm first gets the selecting seeds at the untried rates beside its best rate. If no untried rate
-    is left, it gets the judging seeds at the best rate. `stable_arm` also gets the judging seeds at its stable rate.
+    Each warm-up of a group first gets the selecting seeds at the untried rates beside its best rate. If no untried
+    rate is left, it gets the judging seeds at the best rate. `stable_group` also gets the judging seeds at its stable
+    rate.
     """
     planned = settings(config)
     by_label: dict[str, list[Run]] = {}
-    for name in config.arms:
-        (label,) = [c.label for c in planned if c.setting == arm_setting(config, name)]
+    for name in config.groups:
+        (label,) = [c.label for c in planned if c.setting == group_setting(config, name)]
         points: dict[tuple[float | None, float, int], None] = {}  # (rate, warm-up, seed), each once
         for warmup in config.warmups:
             judged = [(best_rate(table, config, name, warmup), warmup)]
-            with_stable = name == stable_arm and warmup == 0
+            with_stable = name == stable_group and warmup == 0
             if with_stable:
                 judged += [(stable_rate(table, config, name), w) for w in (0.0, config.reference)]
             if more := next_rates(table, config, name, warmup, with_stable):
                 points |= dict.fromkeys(product(more, [warmup], config.seeds))
             else:
                 points |= dict.fromkeys((*each, seed) for each in judged for seed in config.more_seeds)
-        runs = [arm_run(config, name, rate, warmup, seed) for rate, warmup, seed in points if rate]
+        runs = [group_run(config, name, rate, warmup, seed) for rate, warmup, seed in points if rate]
         by_label.setdefault(label, []).extend(runs)
     return by_label
 
 
 def summary(table, config: Config) -> str:
-    """The best rate and loss of each warm-up, the gaps and the sizes of the first updates, of every arm."""
+    """The best rate and loss of each warm-up, the gaps and the sizes of the first updates, of every group."""
     warmups = [w for w in config.warmups if w]
     heads = "".join(f"{f'{w:.0%}: rate':>12} {'loss':>7}" for w in config.warmups)
     gaps = "".join(f"{f'gap to {w:.0%}':<24}" for w in warmups)
     lines = [f"{'optimizer':<24}{heads}  {gaps}{'gap to the best of them':<24}early norm / angle / RRC"]
-    for name in config.arms:
+    for name in config.groups:
         line = f"{name:<24}{best_rates(table, config, name)}"
         texts = [gap_at_best_rates(table, config, name, w).text(".3f") for w in warmups]
         texts.append(gap(table, config, name, warmups).text(".3f"))
@@ -257,7 +258,7 @@ def summary(table, config: Config) -> str:
 
 
 def best_rates(table, config: Config, name: str) -> str:
-    """The best rate of an arm and its loss by warm-up, in the columns of `summary`."""
+    """The best rate of a group and its loss by warm-up, in the columns of `summary`."""
     text = ""
     for warmup in config.warmups:
         rate, least = best_rate(table, config, name, warmup), np.nan

@@ -25,7 +25,7 @@ from lvp.analysis.tuned import difference
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 NOTHING_LOST = 0.01  # nats per token: smaller gaps count as none
-MOST_HELD = 1.5  # first RRC over later RRC up to which an arm holds the RRC
+MOST_HELD = 1.5  # first RRC over later RRC up to which a group holds the RRC
 MOST_UNSTABLE = 0.2  # part of the judging seeds that may be unstable at the largest stable rate
 LONGEST_HORIZON = 0.05  # of the training; the paper's longest horizon of momentum is 1 %
 GAP, NO_GAP, WITHIN, MUCH = (NOTHING_LOST, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1), (0.05, np.inf)
@@ -48,16 +48,16 @@ class Contrast(NamedTuple):
 
     measurement: Measurement
     note: str  # the definition of the value
-    plus: tuple[tuple[str, float], ...] = ()  # (arm, warm-up) of the losses that are added
-    minus: tuple[tuple[str, float], ...] = ()  # (arm, warm-up) of the losses that are subtracted
+    plus: tuple[tuple[str, float], ...] = ()  # (group, warm-up) of the losses that are added
+    minus: tuple[tuple[str, float], ...] = ()  # (group, warm-up) of the losses that are subtracted
     reason: str = ""  # why the value does not test the statement
     doubt: str = ""  # why the value decides nothing, although it tests the statement
 
 
-class ArmQuestion(NamedTuple):
-    """A statement of the paper about some arms."""
+class GroupQuestion(NamedTuple):
+    """A statement of the paper about some groups."""
 
-    arms: tuple[str, ...]  # the arms that it needs
+    groups: tuple[str, ...]  # the groups that it needs
     statement: str
     figure: int  # of the paper
     measure: Callable[[Any, Config], Contrast]  # (table, config) → the measured value
@@ -65,12 +65,12 @@ class ArmQuestion(NamedTuple):
 
 
 def _settings(name: str, config: Config) -> tuple[tuple[str, float], ...]:
-    """An arm with every warm-up above 0."""
+    """A group with every warm-up above 0."""
     return tuple((name, w) for w in config.warmups if w)
 
 
 def _gap(name: str):
-    """The gap of an arm to its best warm-up, with the gap to each warm-up in the note."""
+    """The gap of a group to its best warm-up, with the gap to each warm-up in the note."""
 
     def measure(table, config: Config) -> Contrast:
         settings = _settings(name, config)
@@ -84,7 +84,7 @@ def _gap(name: str):
 
 
 def _reference_gap(name: str):
-    """The gap of an arm to the reference warm-up."""
+    """The gap of a group to the reference warm-up."""
 
     def measure(table, config: Config) -> Contrast:
         at_rates = gap_at_best_rates(table, config, name, config.reference).in_words()
@@ -97,7 +97,7 @@ def _reference_gap(name: str):
 
 
 def _stable_gap(name: str):
-    """The gap of an arm to the reference warm-up at the largest rate that is stable without warm-up."""
+    """The gap of a group to the reference warm-up at the largest rate that is stable without warm-up."""
 
     def measure(table, config: Config) -> Contrast:
         values, unstable = gap_at_stable_rate(table, config, name)
@@ -128,7 +128,7 @@ def _stable_gap(name: str):
 
 
 def _smaller_gap(name: str, than: str):
-    """The gap of the arm `than` minus the gap of the arm `name`."""
+    """The gap of the group `than` minus the gap of the group `name`."""
 
     def measure(table, config: Config) -> Contrast:
         plus, minus = [((than, 0.0),), _settings(name, config)], [_settings(than, config), ((name, 0.0),)]
@@ -139,7 +139,7 @@ def _smaller_gap(name: str, than: str):
 
 
 def _worse(name: str):
-    """The loss of an arm minus LionAR's loss."""
+    """The loss of a group minus LionAR's loss."""
 
     def measure(table, config: Config) -> Contrast:
         plus, minus = ([tuple((each, w) for w in config.warmups)] for each in (name, "LionAR"))
@@ -156,26 +156,28 @@ def _if_held(measure):
         first = early(table, config, HELD, RRC).mean()
         reason = ""
         if first > MOST_HELD:
-            reason = f"the arm does not hold the RRC: the first update's RRC is {first:.1f} times that of later updates"
+            reason = (
+                f"the group does not hold the RRC: the first update's RRC is {first:.1f} times that of later updates"
+            )
         return measure(table, config)._replace(reason=reason)
 
     return measure_held
 
 
 def _contrast(table, config: Config, plus, minus, note: str) -> Contrast:
-    """The contrast of groups of (arm, warm-up). Each group enters with its least loss."""
+    """The contrast of groups of (group, warm-up). Each group enters with its least loss."""
     candidates = ([[tuned(table, config, *each) for each in group] for group in groups] for groups in (plus, minus))
     added, subtracted = (tuple(each for group in groups for each in group) for groups in (plus, minus))
     return Contrast(difference(*candidates), note, added, subtracted)
 
 
 def _early(name: str, measure: str):
-    """The excess of an arm's first updates."""
+    """The excess of a group's first updates."""
     return lambda table, config: Contrast(Measurement.over_seeds(early(table, config, name, measure) - 1), EARLY)
 
 
 def _follows(name: str, measure: str):
-    """The departure of an arm's updates from the schedule."""
+    """The departure of a group's updates from the schedule."""
     return lambda table, config: Contrast(Measurement.over_seeds(departure(table, config, name, measure)), FOLLOWS)
 
 
@@ -183,40 +185,44 @@ A, N, R = "AdamW", "LionA", "LionAR"
 HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR, high momentum", "LionA, high momentum"
 RRC = "representation_change"
 QUESTIONS = [
-    ArmQuestion((A,), "AdamW without warm-up keeps a lasting gap", 1, _gap(A), GAP),
-    ArmQuestion((A,), "AdamW without warm-up keeps a gap to the reference warm-up", 1, _reference_gap(A), GAP),
-    ArmQuestion((A,), "AdamW's first updates are larger in norm than later updates", 1, _early(A, "norm"), ABOVE_ZERO),
-    ArmQuestion((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN),
-    ArmQuestion((N,), "LionA without warm-up keeps a gap", 2, _gap(N), GAP),
-    ArmQuestion((N,), "LionA without warm-up keeps a gap to the reference warm-up", 2, _reference_gap(N), GAP),
-    ArmQuestion((N,), "warm-up lowers LionA's loss at the largest rate stable without warm-up", 2, _stable_gap(N), GAP),
-    ArmQuestion((A, N), "LionA's gap is smaller than AdamW's", 2, _smaller_gap(N, A), ABOVE_ZERO),
-    ArmQuestion(
+    GroupQuestion((A,), "AdamW without warm-up keeps a lasting gap", 1, _gap(A), GAP),
+    GroupQuestion((A,), "AdamW without warm-up keeps a gap to the reference warm-up", 1, _reference_gap(A), GAP),
+    GroupQuestion(
+        (A,), "AdamW's first updates are larger in norm than later updates", 1, _early(A, "norm"), ABOVE_ZERO
+    ),
+    GroupQuestion((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN),
+    GroupQuestion((N,), "LionA without warm-up keeps a gap", 2, _gap(N), GAP),
+    GroupQuestion((N,), "LionA without warm-up keeps a gap to the reference warm-up", 2, _reference_gap(N), GAP),
+    GroupQuestion(
+        (N,), "warm-up lowers LionA's loss at the largest rate stable without warm-up", 2, _stable_gap(N), GAP
+    ),
+    GroupQuestion((A, N), "LionA's gap is smaller than AdamW's", 2, _smaller_gap(N, A), ABOVE_ZERO),
+    GroupQuestion(
         (N,), "LionA's first updates are larger in angle than later updates", 2, _early(N, "angle"), ABOVE_ZERO
     ),
-    ArmQuestion((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN),
-    ArmQuestion((R,), "LionAR without warm-up keeps a gap", 3, _gap(R), GAP),
-    ArmQuestion((R,), "LionAR without warm-up keeps a gap to the reference warm-up", 3, _reference_gap(R), GAP),
-    ArmQuestion((A, R), "LionAR's gap is smaller than AdamW's", 3, _smaller_gap(R, A), ABOVE_ZERO),
-    ArmQuestion(
+    GroupQuestion((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN),
+    GroupQuestion((R,), "LionAR without warm-up keeps a gap", 3, _gap(R), GAP),
+    GroupQuestion((R,), "LionAR without warm-up keeps a gap to the reference warm-up", 3, _reference_gap(R), GAP),
+    GroupQuestion((A, R), "LionAR's gap is smaller than AdamW's", 3, _smaller_gap(R, A), ABOVE_ZERO),
+    GroupQuestion(
         (R,), "LionAR's first updates change representations more than later updates", 3, _early(R, RRC), ABOVE_ZERO
     ),
-    ArmQuestion((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _if_held(_gap(HELD)), NO_GAP),
-    ArmQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _if_held(_worse(HELD)), ABOVE_ZERO),
-    ArmQuestion((R, STILL), "LionAR without momentum is much worse", 5, _worse(STILL), MUCH),
-    ArmQuestion((HIGH_R,), "LionAR with high momentum needs no warm-up", 5, _gap(HIGH_R), NO_GAP),
-    ArmQuestion((HIGH_N,), "LionA with high momentum needs warm-up", 5, _gap(HIGH_N), GAP),
+    GroupQuestion((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _if_held(_gap(HELD)), NO_GAP),
+    GroupQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _if_held(_worse(HELD)), ABOVE_ZERO),
+    GroupQuestion((R, STILL), "LionAR without momentum is much worse", 5, _worse(STILL), MUCH),
+    GroupQuestion((HIGH_R,), "LionAR with high momentum needs no warm-up", 5, _gap(HIGH_R), NO_GAP),
+    GroupQuestion((HIGH_N,), "LionA with high momentum needs warm-up", 5, _gap(HIGH_N), GAP),
 ]
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns the claims of figures 1 to 3 and 5 whose arms were run, and the claims whose momentum is too long for the
+    """Returns the claims of figures 1 to 3 and 5 whose groups were run, and those whose momentum is too long for the
     steps."""
-    asked = [each for each in QUESTIONS if set(each.arms) <= set(config.arms) or long_momentum(each.arms, config)]
+    asked = [each for each in QUESTIONS if set(each.groups) <= set(config.groups) or long_momentum(each.groups, config)]
     return [_answer(each, table, config, context) for each in asked]
 
 
-def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
+def _answer(asked: GroupQuestion, table, config: Config, context) -> Claim:
     """The claim of a question.
 
     It is unresolved, with a note, if an optimum beyond a grid could change the verdict or if the measurement has a
@@ -232,7 +238,7 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
         claimed=asked.claimed,
         note="; ".join(filter(None, (measured.note, region, seeds, setting_of(config)))),
     )
-    reason = long_momentum(asked.arms, config) or measured.reason
+    reason = long_momentum(asked.groups, config) or measured.reason
     claim = question.answer(measured.measurement, context, Seeds(config.more_seeds, config.seeds), reason=reason)
     plus, minus = (
         [f"{name} at {warmup:.0%}" for name, warmup in settings if at_edge(table, config, name, warmup)]
@@ -251,9 +257,9 @@ def setting_of(config: Config) -> str:
     return f"{size}, {config.steps} steps of {config.batch} × {config.context} tokens"
 
 
-def long_momentum(arms: Sequence[str], config: Config) -> str:
-    """Why the momentum of some arms is out of the paper's range; empty if it is within."""
-    for name in arms:
+def long_momentum(groups: Sequence[str], config: Config) -> str:
+    """Why the momentum of some groups is out of the paper's range; empty if it is within."""
+    for name in groups:
         steps = round(1 / (1 - momentum_of(config, name)), 6)
         if steps > LONGEST_HORIZON * config.steps:
             part = f"{steps / config.steps:.0%}"

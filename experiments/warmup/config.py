@@ -17,11 +17,11 @@ from lvp.parametrization import uniform
 from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
 LEAST_WARMUP_STEPS = 20  # minimum steps of the reference warm-up
-STABLE_ARM = "LionA"  # figure 2, panel 2: its largest stable rate
+STABLE_GROUP = "LionA"  # figure 2, panel 2: its largest stable rate
 HIGH_MOMENTUM_OPTIONS = {"nesterov": True, "inverse_bias_correction": True}
 
 
-class OptimizerArm(NamedTuple):
+class OptimizerGroup(NamedTuple):
     """An optimizer, its grid of rates and its momentum."""
 
     kind: str  # a key of `lvp.training.OPTIMIZERS`
@@ -31,15 +31,15 @@ class OptimizerArm(NamedTuple):
     held: bool = False  # whether it holds the relative representation change
 
 
-ARMS = {
-    "AdamW": OptimizerArm("adamw", "adam_rates"),
-    "AdamW, no β₁ correction": OptimizerArm("adamw", "adam_rates", {"bias_correction_first": False}),
-    "LionA": OptimizerArm("lion_a", "adam_rates"),
-    "LionAR": OptimizerArm("lion_ar", "rotational_rates"),
-    "LionAR, RRC held": OptimizerArm("lion_ar", "held_rates", held=True),
-    "LionAR, no momentum": OptimizerArm("lion_ar", "still_rates", momentum_field=None),
-    "LionAR, high momentum": OptimizerArm("lion_ar", "high_rotational_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
-    "LionA, high momentum": OptimizerArm("lion_a", "high_adam_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
+GROUPS = {
+    "AdamW": OptimizerGroup("adamw", "adam_rates"),
+    "AdamW, no β₁ correction": OptimizerGroup("adamw", "adam_rates", {"bias_correction_first": False}),
+    "LionA": OptimizerGroup("lion_a", "adam_rates"),
+    "LionAR": OptimizerGroup("lion_ar", "rotational_rates"),
+    "LionAR, RRC held": OptimizerGroup("lion_ar", "held_rates", held=True),
+    "LionAR, no momentum": OptimizerGroup("lion_ar", "still_rates", momentum_field=None),
+    "LionAR, high momentum": OptimizerGroup("lion_ar", "high_rotational_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
+    "LionA, high momentum": OptimizerGroup("lion_a", "high_adam_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
 }
 
 
@@ -68,8 +68,8 @@ class Config(DecoderRuns):
     reference: float = 0.05  # the warm-up that figures 1 to 3 and 5 compare with training without warm-up
     b2: float = 0.95  # AdamW's β₂; b1 is AdamW's β₁ and Lion's β
     weight_decay: float = 0.1
-    high_momentum: float = 0.98  # β of the arms with high momentum
-    held_decay: float = 3.2  # weight decay of the arm with held RRC; section 6.1: 32 times `weight_decay`, not tuned
+    high_momentum: float = 0.98  # β of the groups with high momentum
+    held_decay: float = 3.2  # weight decay of the group with held RRC; section 6.1: 32 times `weight_decay`, not tuned
     # The grids give all optimizers steps of about the same size. γ is 4.4 times as large without momentum and half as
     # large with high momentum. LionAR's angle is proportional to the root of the rate.
     adam_rates: tuple[float, ...] = geometric(5e-4, 8e-3, 5)  # AdamW, LionA
@@ -82,13 +82,13 @@ class Config(DecoderRuns):
     more_seeds: tuple[int, ...] = (100, 101, 102)  # seeds whose runs give the gaps; `seeds` choose the rates
     points: int = 16  # number of measured steps, at equal ratios
     measures: tuple[str, ...] = ("movement", "representation", "gradients")  # at these steps
-    arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
+    groups: tuple[str, ...] = tuple(GROUPS)  # keys of `GROUPS`
 
     def __post_init__(self):
         super().__post_init__()
-        check_names("arms", self.arms, ARMS)
+        check_names("groups", self.groups, GROUPS)
         check_count(self, "reserve", least=0)
-        for name in sorted({ARMS[arm].rates_field for arm in self.arms}):
+        for name in sorted({GROUPS[group].rates_field for group in self.groups}):
             sorted_values(self, name, least=2 + 2 * self.reserve, positive=True)
         sorted_values(self, "warmups", least=2)
         for name in ("weight_decay", "held_decay", "init_std"):
@@ -148,7 +148,7 @@ PRESETS = {
         adam_rates=(0.004, 0.016),
         rotational_rates=(0.02, 0.08),
         points=6,
-        arms=("AdamW", "LionAR"),
+        groups=("AdamW", "LionAR"),
     ),
     "laptop": Config(
         corpus="python-docs",
@@ -177,7 +177,7 @@ PRESETS = {
         still_rates=(0.00063, 0.0015, 0.003557, 0.008434, 0.02, 0.0474, 0.112),
         held_rates=(0.006, 0.01129, 0.02125, 0.04, 0.0753, 0.142, 0.267),
         # The horizon of high momentum is 12 % of 400 steps. No claim needs AdamW without β₁'s correction.
-        arms=("AdamW", "LionA", "LionAR", "LionAR, RRC held", "LionAR, no momentum"),
+        groups=("AdamW", "LionA", "LionAR", "LionAR, RRC held", "LionAR, no momentum"),
     ),
     "gpu": Config(
         corpus="wikitext2",
@@ -200,16 +200,16 @@ PRESETS = {
 }
 
 
-def arm_setting(config: Config, name: str) -> Setting:
-    """The setting of an arm. Arms that differ only in traced numbers have equal settings."""
-    arm = ARMS[name]
-    decay = config.held_decay if arm.held else config.weight_decay
-    options = {"weight_decay": decay} | dict(arm.options)
-    if arm.kind == "adamw":
+def group_setting(config: Config, name: str) -> Setting:
+    """The setting of a group. Groups that differ only in traced numbers have equal settings."""
+    group = GROUPS[name]
+    decay = config.held_decay if group.held else config.weight_decay
+    options = {"weight_decay": decay} | dict(group.options)
+    if group.kind == "adamw":
         options |= {"b2": config.b2, "eps": config.eps}
-    if arm.held:
+    if group.held:
         options |= {"batch_size": config.batch}
-    optimizer = OptimizerConfig(arm.kind, options, traced=("b1" if arm.kind == "adamw" else "b",))
+    optimizer = OptimizerConfig(group.kind, options, traced=("b1" if group.kind == "adamw" else "b",))
     form = (NANOGPT_FORM if config.nanogpt else GPT2_FORM) if config.gpt2 else {"tied": True}
     return replace(
         config.setting(config.model(config.width, config.vocab, **form), config.steps),
@@ -220,31 +220,31 @@ def arm_setting(config: Config, name: str) -> Setting:
     )
 
 
-def arm_run(config: Config, name: str, rate: float, warmup: float, seed: int) -> Run:
-    """A run of an arm. All roles have the same rate and init std."""
-    (traced,) = arm_setting(config, name).optimizer.traced
+def group_run(config: Config, name: str, rate: float, warmup: float, seed: int) -> Run:
+    """A run of a group. All roles have the same rate and init std."""
+    (traced,) = group_setting(config, name).optimizer.traced
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=config.init_std)
     options = {traced: momentum_of(config, name)}
     return Run.under(one_rate, rate, seed, warmup_steps=config.rise(warmup), options=options)
 
 
 def momentum_of(config: Config, name: str) -> float:
-    """The momentum of an arm; 0 for an arm without momentum."""
-    momentum = ARMS[name].momentum_field
+    """The momentum of a group; 0 for a group without momentum."""
+    momentum = GROUPS[name].momentum_field
     return 0.0 if momentum is None else getattr(config, momentum)
 
 
 def rates_of(config: Config, name: str) -> tuple[float, ...]:
-    """The grid of peak rates of an arm, with the rates in reserve."""
-    return getattr(config, ARMS[name].rates_field)
+    """The grid of peak rates of a group, with the rates in reserve."""
+    return getattr(config, GROUPS[name].rates_field)
 
 
 def settings(config: Config) -> list[SettingRuns]:
-    """The settings of all arms, with the runs of the first seeds at all rates that are not in reserve."""
-    return _settings(config, config.reserve, {name: [] for name in config.arms})
+    """The settings of all groups, with the runs of the first seeds at all rates that are not in reserve."""
+    return _settings(config, config.reserve, {name: [] for name in config.groups})
 
 
-def all_runs(config: Config, stable_arm: str | None = STABLE_ARM) -> list[SettingRuns]:
+def all_runs(config: Config, stable_group: str | None = STABLE_GROUP) -> list[SettingRuns]:
     """Returns the settings with as many runs as a sweep may train. Judging runs have placeholder rates, because the
     selected rates are not known."""
     return _settings(
@@ -252,28 +252,28 @@ def all_runs(config: Config, stable_arm: str | None = STABLE_ARM) -> list[Settin
         0,
         {
             name: [
-                arm_run(config, name, rate, warmup, seed)
-                for rate in rates_of(config, name)[: 1 + (name == stable_arm)]
+                group_run(config, name, rate, warmup, seed)
+                for rate in rates_of(config, name)[: 1 + (name == stable_group)]
                 for warmup in config.warmups
                 for seed in config.more_seeds
             ]
-            for name in config.arms
+            for name in config.groups
         },
     )
 
 
 def _settings(config: Config, reserve: int, judging: Mapping[str, Sequence[Run]]) -> list[SettingRuns]:
-    """The settings of all arms. Arms with equal settings share one, which is named after the first of these arms.
+    """The settings of all groups. Groups with equal settings share one, which is named after the first of these groups.
 
     Args:
-      reserve: the number of rates at each end of a grid to leave out. judging: arm → further runs.
+      reserve: the number of rates at each end of a grid to leave out. judging: group → further runs.
     """
     planned: list[SettingRuns] = []
-    for name in config.arms:
+    for name in config.groups:
         rates = rates_of(config, name)
         points = product(rates[reserve : len(rates) - reserve], config.warmups, config.seeds)
-        runs = [*(arm_run(config, name, *point) for point in points), *judging[name]]
-        setting = arm_setting(config, name)
+        runs = [*(group_run(config, name, *point) for point in points), *judging[name]]
+        setting = group_setting(config, name)
         for i, other in enumerate(planned):
             if other.setting == setting:
                 planned[i] = other._replace(runs=[*other.runs, *runs])

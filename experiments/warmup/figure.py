@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, runs_by_seed, schedule, stable_rate
-from experiments.warmup.config import ARMS, STABLE_ARM, Config, rates_of
+from experiments.warmup.config import GROUPS, STABLE_GROUP, Config, rates_of
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
@@ -14,7 +14,7 @@ LAYOUT = [
     *(("AdamW", "loss"), ("AdamW, no β₁ correction", "loss"), ("AdamW", "curve"), ("AdamW", "norm")),
     *(("LionA", "loss"), ("LionA", "curve"), ("LionA", "norm"), ("LionA", "angle")),
     *(("LionAR", "loss"), ("LionAR", "curve"), ("LionAR", "angle"), ("LionAR", "representation_change")),
-    *((name, "loss") for name in list(ARMS)[4:]),
+    *((name, "loss") for name in list(GROUPS)[4:]),
 ]
 
 
@@ -22,7 +22,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over rate by warm-up; curves and measures over training, without warm-up and with the reference warm-up."""
     panels = []
     for name, content in LAYOUT:
-        if name in config.arms:
+        if name in config.groups:
             draw = {"loss": _losses, "curve": _curves}.get(content)
             panels.append(draw(table, config, name) if draw else _over_steps(table, config, name, content))
     return sheet(
@@ -58,7 +58,7 @@ def _losses(table, config: Config, name: str) -> Panel:
 
 
 def _at_rate(table, config: Config, name: str, rate: float | None, seeds: Sequence[int]) -> list[tuple]:
-    """(label, warm-up, rows by seed) of an arm at a rate, without warm-up and with the reference; empty without a
+    """(label, warm-up, rows by seed) of a group at a rate, without warm-up and with the reference; empty without a
     rate."""
     if rate is None:
         return []
@@ -69,11 +69,11 @@ def _at_rate(table, config: Config, name: str, rate: float | None, seeds: Sequen
 def _curves(table, config: Config, name: str) -> Panel:
     """Returns the panel of training curves.
 
-    `STABLE_ARM` is drawn at its largest stable rate, as in the paper's figure 2. Other arms are drawn at their best
+    `STABLE_GROUP` is drawn at its largest stable rate, as in the paper's figure 2. Other groups are drawn at their best
     rate without warm-up.
     """
     series, rate, seeds = [], best_rate(table, config, name, 0.0), config.seeds
-    if name == STABLE_ARM:
+    if name == STABLE_GROUP:
         rate, seeds = stable_rate(table, config, name), config.more_seeds
     for label, _, rows in _at_rate(table, config, name, rate, seeds):
         if "curve_losses" in rows and len(rows := rows.dropna(subset=["curve_losses"])):
@@ -81,7 +81,7 @@ def _curves(table, config: Config, name: str) -> Panel:
             pairs = zip(rows["curve_steps"], rows["curve_losses"], strict=True)
             series.append(Series(label, steps, np.mean([np.interp(steps, *pair) for pair in pairs], axis=0), line=True))
     return Panel(
-        f"{name}: training" + ", largest stable rate" * (name == STABLE_ARM),
+        f"{name}: training" + ", largest stable rate" * (name == STABLE_GROUP),
         "step",
         "training loss (nats per token)",
         series,

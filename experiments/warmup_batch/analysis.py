@@ -22,18 +22,18 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
     return {
         f"{setting}, {name}": runs
         for name, run in config.runs.items()
-        for setting, runs in warmup.follow_up(rows_of(table, run), run, stable_arm=None).items()
+        for setting, runs in warmup.follow_up(rows_of(table, run), run, stable_group=None).items()
     }
 
 
 def gap(table, config: Config, equal: str, batch: int, name: str) -> Measurement:
-    """The gap of an arm at a batch: see `experiments.warmup.analysis.gap`."""
+    """The gap of a group at a batch: see `experiments.warmup.analysis.gap`."""
     run = config.at(equal, batch)
     return warmup.gap(rows_of(table, run), run, name, [w for w in run.warmups if w])
 
 
 def growth(table, config: Config, equal: str, name: str) -> Measurement:
-    """The gap of an arm at the largest batch minus the gap at the smallest batch."""
+    """The gap of a group at the largest batch minus the gap at the smallest batch."""
     (small, small_warm), (large, large_warm) = (
         _losses(table, config.at(equal, batch), name) for batch in (config.batches[0], config.batches[-1])
     )
@@ -64,18 +64,18 @@ def edges(table, config: Config, equal: str, name: str) -> tuple[list[str], list
 
 
 def summary(table, config: Config) -> str:
-    """The gaps of every arm by batch; the best rates and losses of every run."""
+    """The gaps of every group by batch; the best rates and losses of every run."""
     lines = []
     for equal in EQUAL:
         lines += [f"gap to the least loss with warm-up, equal {equal}"]
         lines.append(f"{'optimizer':<24}" + "".join(f"{label(config.at(equal, b)):<26}" for b in config.batches))
-        for name in config.arms:
+        for name in config.groups:
             gaps = [gap(table, config, equal, batch, name).text(".3f") for batch in config.batches]
             lines.append(f"{name:<24}" + "".join(f"{text:<26}" for text in gaps))
         lines.append("")
     heads = "".join(f"{f'{w:.0%}: rate':>12} {'loss':>7}" for w in config.warmups)
     lines.append(f"{'run':<20}{'optimizer':<24}{heads}")
-    for (run_name, run), name in product(config.runs.items(), config.arms):
+    for (run_name, run), name in product(config.runs.items(), config.groups):
         lines.append(f"{run_name:<20}{name:<24}{warmup.best_rates(rows_of(table, run), run, name)}")
     lines += [
         "",

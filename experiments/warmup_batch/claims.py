@@ -7,11 +7,11 @@ from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_ed
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns one claim per arm at equal tokens and one at equal steps: the gap grows with the batch.
+    """Returns one claim per group at equal tokens and one at equal steps: the gap grows with the batch.
 
     A claim is unresolved if a lower loss beyond a grid could change its verdict.
     """
-    return [_claim(table, config, equal, name, context) for equal in EQUAL for name in config.arms]
+    return [_claim(table, config, equal, name, context) for equal in EQUAL for name in config.groups]
 
 
 def _claim(table, config: Config, equal: str, name: str, context) -> Claim:

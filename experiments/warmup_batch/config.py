@@ -12,7 +12,7 @@ from lvp.errors import InputError
 
 EQUAL = ("tokens", "steps")  # what a run has in common with the run of the base batch
 # Field of rates → the power of the batch that rates follow. LionAR's angle is proportional to the root of its rate.
-POWERS = {arm.rates_field: 1.0 if arm.kind == "lion_ar" else 0.5 for arm in warmup.ARMS.values()}
+POWERS = {group.rates_field: 1.0 if group.kind == "lion_ar" else 0.5 for group in warmup.GROUPS.values()}
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Config(warmup.Config):
 
     batches: tuple[int, ...] = (120, 480, 1920)  # sequences of a step
     warmups: tuple[float, ...] = (0.0, 0.05)
-    arms: tuple[str, ...] = ("AdamW", "LionA", "LionAR")
+    groups: tuple[str, ...] = ("AdamW", "LionA", "LionAR")
 
     def __post_init__(self):
         super().__post_init__()
@@ -62,12 +62,12 @@ def label(config: warmup.Config) -> str:
 def _of(preset: str, **changes) -> Config:
     """A preset of `warmup` with 20 % of warm-up."""
     base = {field.name: getattr(warmup.PRESETS[preset], field.name) for field in fields(warmup.Config)}
-    defaults = {"warmups": (0.0, 0.2), "reference": 0.2, "arms": ("AdamW", "LionA", "LionAR")}
+    defaults = {"warmups": (0.0, 0.2), "reference": 0.2, "groups": ("AdamW", "LionA", "LionAR")}
     return Config(**(base | defaults | changes))
 
 
 PRESETS = {
-    "smoke": _of("smoke", steps=200, arms=("AdamW",), batches=(4, 8)),
+    "smoke": _of("smoke", steps=200, groups=("AdamW",), batches=(4, 8)),
     "laptop": _of(
         "laptop",
         slice_bytes=None,  # 200 steps of the largest batch are about one pass through WikiText-2
@@ -88,7 +88,7 @@ PRESETS = {
 
 def all_runs(config: Config) -> list[SettingRuns]:
     """The settings with as many runs as a sweep may train, as in `warmup`."""
-    return _of_runs(config, lambda run: warmup.all_runs(run, stable_arm=None))
+    return _of_runs(config, lambda run: warmup.all_runs(run, stable_group=None))
 
 
 def settings(config: Config) -> list[SettingRuns]:

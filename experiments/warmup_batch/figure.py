@@ -9,11 +9,11 @@ from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
-    """The gap of every arm over the batch, at equal tokens and at equal steps."""
+    """The gap of every group over the batch, at equal tokens and at equal steps."""
     panels = []
     for equal in EQUAL:
         series = []
-        for name in config.arms:
+        for name in config.groups:
             gaps = [gap(table, config, equal, batch, name) for batch in config.batches]
             known = [(b, g.value, g.interval) for b, g in zip(config.batches, gaps, strict=True) if g.interval]
             if known:

@@ -6,7 +6,7 @@ The paper claims that η_E ∝ d^(−1/2) "yields near-optimal training loss" an
 line".
 
 The paper adds a fixed positional encoding to the embedding's rows. It does not state whether the rows are first
-multiplied by √d, as in the source of the encoding (Vaswani et al. 2017, section 3.4). Both readings are arms of this
+multiplied by √d, as in the source of the encoding (Vaswani et al. 2017, section 3.4). Both readings are groups of this
 sweep.
 
     python -m sweeps run width_vocab --preset laptop      2 CPU cores

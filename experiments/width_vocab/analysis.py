@@ -28,8 +28,8 @@ from experiments.width_vocab.config import (
 )
 from lvp import analysis
 from lvp.analysis import tuned
-from lvp.analysis.arms_figure import Arm
 from lvp.analysis.bracketing import bracketed_optima, next_runs, trained_rates
+from lvp.analysis.groups_figure import Group
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
 from lvp.errors import InputError
@@ -159,7 +159,7 @@ def exponent_by_steps(table, config: Config, token_rows: str) -> str:
     return f"exponent {', '.join(by_steps)} steps".replace("-", "−") if by_steps else "no exponent after fewer steps"
 
 
-def arms(table, config: Config) -> list[Arm]:
+def groups(table, config: Config) -> list[Group]:
     """Losses, optima and slopes of each reading, for the figure and the summary."""
     readings = []
     for token_rows in config.token_rows:
@@ -169,7 +169,7 @@ def arms(table, config: Config) -> list[Arm]:
         runs = losses(table, config, token_rows)
         if config.design == ADAPTIVE:
             rates, runs = zip(*map(trained_rates, rates, runs), strict=True)
-        readings.append(Arm(READINGS[token_rows], rates, runs, by_width, fit, by_horizon))
+        readings.append(Group(READINGS[token_rows], rates, runs, by_width, fit, by_horizon))
     return readings
 
 
@@ -177,14 +177,14 @@ def summary(table, config: Config) -> str:
     """Optima, slope, and exponent by steps of each reading."""
     within = f"within {config.tolerance:.0%}"
     lines = []
-    for token_rows, arm in zip(config.token_rows, arms(table, config), strict=True):
-        lines += [arm.name, f"{'width':>6} {'vocab':>6} {OPTIMUM_HEADER} {within:>11}  flags"]
-        for width, rates, runs, best in zip(config.widths, arm.rates, arm.losses, arm.optima, strict=True):
+    for token_rows, group in zip(config.token_rows, groups(table, config), strict=True):
+        lines += [group.name, f"{'width':>6} {'vocab':>6} {OPTIMUM_HEADER} {within:>11}  flags"]
+        for width, rates, runs, best in zip(config.widths, group.rates, group.losses, group.optima, strict=True):
             mean = analysis.optimum(rates, runs, method="geometric_mean", tolerance=config.tolerance)
             numbers, flags = optimum_row(best)
             cut = "*" if "edge" in mean.flags else " "
             lines.append(f"{width:>6} {config.vocab_per_width * width:>6} {numbers} {mean.rate:>10.4g}{cut}  {flags}")
-        lines.append(slope_line(arm.slope, config.widths))
+        lines.append(slope_line(group.slope, config.widths))
         if config.hidden_constants:
             lines.append(f"  {hidden_constant_text(table, config, token_rows)}")
         lines += [f"  {exponent_by_steps(table, config, token_rows)}", ""]

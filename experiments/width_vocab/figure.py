@@ -1,8 +1,8 @@
 """The figure of `width_vocab`: figure 3 of Hayou & Liu 2025 for each reading."""
 
-from experiments.width_vocab.analysis import arms
+from experiments.width_vocab.analysis import groups
 from experiments.width_vocab.config import Config
-from lvp.analysis.arms_figure import optima_by_arm
+from lvp.analysis.groups_figure import optima_by_group
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial: tuple[int, int] | None):
@@ -10,9 +10,9 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial: tuple[in
 
     The panel of the optimum also shows the slopes 0, −1/2 and −1.
     """
-    return optima_by_arm(
+    return optima_by_group(
         config.widths,
-        arms(table, config),
+        groups(table, config),
         title=f"Optimal embedding learning rate against width, m = {config.vocab_per_width} d",
         preset=preset,
         corpus=corpus,

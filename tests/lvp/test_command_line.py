@@ -26,7 +26,9 @@ def test_other_texts_are_not_whole_numbers(text):
 
 def test_configured_values():
     assert parsed("widths", "[32, 64]", tuple[int, ...]) == parsed("widths", "32,64", tuple[int, ...]) == (32, 64)
-    assert parsed("arms", '["a, b",c]', tuple[str, ...]) == ("a, b", "c") and parsed("arms", "", tuple[str, ...]) == ()
+    assert (
+        parsed("groups", '["a, b",c]', tuple[str, ...]) == ("a, b", "c") and parsed("groups", "", tuple[str, ...]) == ()
+    )
     assert parsed("rates", "(0.1,2e-3)", tuple[float, ...]) == (0.1, 2e-3)
     assert parsed("steps", "1e3", int) == parsed("steps", "1k", int | None) == 1000
     assert parsed("name", "1e3", str) == "1e3"

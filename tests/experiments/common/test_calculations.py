@@ -91,9 +91,9 @@ def test_components_of_a_step_equal_their_closed_forms(zipf):
         assert abs(components[part] - components[f"{part}_exact"]) < 4 * components[f"{part}_error"]
     assert components["embedding_paper"] == theory.embedding_component(16, 512, 1.0, 1.0)
     assert components["top_paper"] > 1.05 * components["top_exact"]
-    arm = feature_learning.calculation.calculate(arguments, {"arm": "Adam, cross-entropy"}, zipf)
-    assert {f"{part}_step{t}" for part in feature_learning.config.PARTS for t in (1, 3)} <= set(arm)
-    assert arm["embedding_step3"] > arm["embedding_step1"] > 0
+    group = feature_learning.calculation.calculate(arguments, {"arm": "Adam, cross-entropy"}, zipf)
+    assert {f"{part}_step{t}" for part in feature_learning.config.PARTS for t in (1, 3)} <= set(group)
+    assert group["embedding_step3"] > group["embedding_step1"] > 0
 
 
 def moments_rows(d, alpha, form):
@@ -105,9 +105,9 @@ def moments_rows(d, alpha, form):
     forms |= {
         name: tuple(float(x[token]) for x in variances) for name, token in (("top", 0), ("rare", len(alpha) // 2))
     }
-    for arm in sign_moments.ARMS:
-        row = {"lane.arm": arm}
-        for name in ("signs",) if arm == "theorem 3" else ("top", "rare"):
+    for group in sign_moments.GROUPS:
+        row = {"lane.arm": group}
+        for name in ("signs",) if group == "theorem 3" else ("top", "rare"):
             exact, paper = forms[name]
             value = exact if form == "exact" else paper
             row |= {f"{name}_variance": value, f"{name}_variance_error": 0.003 * value}
@@ -117,7 +117,7 @@ def moments_rows(d, alpha, form):
 
 
 def learning_table(config, form):
-    """Returns a table in which the projection has `form` ("exact" or "paper"), and every arm has LVP's power of d."""
+    """Returns a table in which the projection has `form` ("exact" or "paper"), and every group has LVP's power of d."""
     rows = []
     for regime, pairs in feature_learning.config.regimes(config).items():
         for d, m in pairs:
@@ -133,11 +133,11 @@ def learning_table(config, form):
                 row |= {part: value, f"{part}_error": 0.003 * value, f"{part}_exact": exact, f"{part}_paper": paper}
             rows.append(shape | row)
             rows += [shape | r for r in moments_rows(d, alpha, form)] if regime == "m = 8 d" else []
-            for arm in feature_learning.config.ARMS if regime == "m = 8 d" else ():
+            for group in feature_learning.config.GROUPS if regime == "m = 8 d" else ():
                 scale = {"embedding": d**-1.0, "top": d**-1.5, "rare": d**-1.5}
                 steps = {f"{p}_step{t}": scale[p] * forms[p][0] for p in forms for t in config.steps}
                 errors = {k.replace("_step", "_error_step"): 0.01 * v for k, v in steps.items()}
-                rows.append(shape | {"lane.arm": arm} | steps | errors)
+                rows.append(shape | {"lane.arm": group} | steps | errors)
     return pd.DataFrame(rows)
 
 
@@ -155,11 +155,11 @@ def test_claims_about_one_step_follow_the_planted_form(form, verdicts):
     # Theorem 4, for both tokens: printed variance, exact variance, covariance.
     assert [c.verdict for c in claims[7:10]] == [*verdicts[1:], "supported"]
     assert {c.verdict for c in claims[10:]} == {"supported"} and len(claims) == 13 + 2 * len(
-        feature_learning.config.ARMS
+        feature_learning.config.GROUPS
     )
     assert "Theorem 4, most frequent token" in feature_learning.analysis.summary(table, config)
     assert feature_learning.figure.figure(table, config, preset="laptop", corpus="none", partial=None).axes
-    assert all(arm in feature_learning.analysis.summary(table, config) for arm in feature_learning.config.ARMS)
+    assert all(group in feature_learning.analysis.summary(table, config) for group in feature_learning.config.GROUPS)
 
 
 @pytest.mark.parametrize("part", ["embedding", "top"])
@@ -196,7 +196,9 @@ def test_a_partial_sweep_can_be_reported():
         rows = rows.dropna(axis=1, how="all")  # a partial table lacks the columns of runs that have not run
         feature_learning.figure.figure(rows, config, preset="none", corpus="none", partial=(len(rows), len(whole)))
         assert feature_learning.analysis.summary(rows, config).startswith("regime")
-        assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 13 + 2 * len(feature_learning.config.ARMS)
+        assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 13 + 2 * len(
+            feature_learning.config.GROUPS
+        )
 
 
 def test_covariances_that_are_not_diagonal_do_not_support_the_claim():
@@ -211,7 +213,7 @@ def test_covariances_that_are_not_diagonal_do_not_support_the_claim():
 @pytest.mark.slow
 def test_moments_equal_their_closed_forms(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 20, "seed": 0, "steps": [1], "rate": 0.2}
-    moments = [feature_learning.calculation.calculate(arguments, {"arm": arm}, zipf) for arm in sign_moments.ARMS]
+    moments = [feature_learning.calculation.calculate(arguments, {"arm": group}, zipf) for group in sign_moments.GROUPS]
     for name, outcome in (("signs", moments[0]), ("top", moments[1]), ("rare", moments[1])):
         value, error = outcome[f"{name}_variance"], outcome[f"{name}_variance_error"]
         assert abs(value - outcome[f"{name}_variance_exact"]) < 4 * error < 0.2 * value

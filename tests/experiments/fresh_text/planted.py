@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments import fresh_text
 from experiments.fresh_text import analysis
-from experiments.fresh_text.config import ARMS
+from experiments.fresh_text.config import GROUPS
 from lvp.training import records
 
 
@@ -22,21 +22,21 @@ class Planted:
     power_of_d: float = 0.5
     power_of_m: float = 0.0
     constant: float = 0.2  # best η_hidden · d
-    ratio: float = 1.0  # best ratio at d 100, m 1024, as a multiple of the middle of the arm's grid
+    ratio: float = 1.0  # best ratio at d 100, m 1024, as a multiple of the middle of the group's grid
     asymmetry: float = 0.0  # slope of the third-order term over ln d: curves of narrow and wide models lean apart
     noise: float = 0.003  # of one run
     scatter: float = 0.0  # std of ln(best ratio) about the power law
     seed: int = 0
 
-    def best_ratio(self, arm, width, vocab):
+    def best_ratio(self, group, width, vocab):
         wander = self.scatter * np.random.default_rng([self.seed, width, vocab]).normal()
         power_law = (width / 100) ** self.power_of_d * (vocab / 1024) ** self.power_of_m
-        return arm.ratio * self.ratio * power_law * np.exp(wander)
+        return group.ratio * self.ratio * power_law * np.exp(wander)
 
-    def loss(self, arm, setting, run):
+    def loss(self, group, setting, run):
         """The validation loss of a run. It rises by 0.4 % at twice the best ratio."""
         model, rates = setting.model, run.learning_rates
-        x = np.log(rates["embedding"] / rates["hidden"] / self.best_ratio(arm, model.width, model.vocab))
+        x = np.log(rates["embedding"] / rates["hidden"] / self.best_ratio(group, model.width, model.vocab))
         lean = self.asymmetry * np.log(model.width / 110)
         hidden = np.log(rates["hidden"] * model.width / self.constant)
         numbers = [self.seed, run.seed, model.width, model.vocab, *np.float64(list(rates.values())).view(np.uint64)]
@@ -48,12 +48,12 @@ def table_of(config, runs_by_label, planted):
     """The table of the given runs."""
     rows = []
     settings = {planned.label: planned.setting for planned in fresh_text.config.settings(config)}
-    for name in config.arms:
+    for name in config.groups:
         for shape in config.shapes:
             label = fresh_text.config.label(config, name, shape)
             setting = asdict(settings[label])
             for run in runs_by_label.get(label, ()):
-                loss = planted.loss(ARMS[name], settings[label], run)
+                loss = planted.loss(GROUPS[name], settings[label], run)
                 outcome = {"status": "finished", "valid_bits_per_byte": loss}
                 row = {"config": {"cell": setting, "lane": asdict(run)}, "outcome": outcome, "provenance": {}}
                 rows.append({"hash": str(len(rows)), **row})

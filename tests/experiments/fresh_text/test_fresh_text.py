@@ -10,7 +10,7 @@ import experiments
 from experiments import fresh_text
 from experiments.common.tables import EMBEDDING_RATE
 from experiments.fresh_text import analysis
-from experiments.fresh_text.config import ARMS, LEAST_JUDGED, ModelShape, Point
+from experiments.fresh_text.config import GROUPS, LEAST_JUDGED, ModelShape, Point
 from experiments.fresh_text.minimum import minimum
 from lvp import data
 from lvp.analysis import optimum, slope
@@ -33,7 +33,7 @@ def verdicts(table, config):
 def test_every_preset_has_settings_with_distinct_names_and_models_that_exist(preset):
     config = fresh_text.PRESETS[preset]
     settings = fresh_text.config.settings(config)
-    assert len({c.label for c in settings}) == len(settings) == len(config.arms) * len(config.shapes)
+    assert len({c.label for c in settings}) == len(settings) == len(config.groups) * len(config.shapes)
     for planned, most in zip(settings, fresh_text.config.limit(config), strict=True):
         assert planned.epochs <= 0.99 and len(planned.runs) == 9 * config.selecting < len(most.runs)
         task_for(planned.setting).check_runs(planned.runs)
@@ -42,9 +42,9 @@ def test_every_preset_has_settings_with_distinct_names_and_models_that_exist(pre
 def test_blocks_share_the_runs_of_the_same_shape():
     """`--reuse` then takes the records of the shape from an earlier block."""
 
-    def configs(preset, label, arm=""):
+    def configs(preset, label, group=""):
         settings = {c.label: c for c in fresh_text.config.settings(fresh_text.PRESETS[preset])}
-        planned = settings[label + arm]
+        planned = settings[label + group]
         return [(records.configuration(planned.setting), asdict(run)) for run in planned.runs]
 
     for label in ("d 64, m 1024", "d 128, m 1024"):
@@ -55,7 +55,7 @@ def test_blocks_share_the_runs_of_the_same_shape():
 
 
 def test_the_models_are_the_paper_s_and_today_s():
-    settings = {name: fresh_text.config.setting_of(PRACTICE, ARMS[name], ModelShape(96, 1024)) for name in ARMS}
+    settings = {name: fresh_text.config.setting_of(PRACTICE, GROUPS[name], ModelShape(96, 1024)) for name in GROUPS}
     paper, today = settings["paper"].model, settings["today"].model
     assert (paper.norm, paper.positions, paper.position_amplitude) == ("layer", "sinusoidal", 1.0)
     assert paper.embedding_multiplier == pytest.approx(96**0.5) and not paper.tied and paper.mlp == "gelu"
@@ -72,12 +72,12 @@ def test_the_models_are_the_paper_s_and_today_s():
 
 
 def test_a_run_has_the_ratio_and_the_constant_of_its_place():
-    run = fresh_text.config.run(LAPTOP, ARMS["today"], ModelShape(192, 1024), Point(1, -2), 3)
+    run = fresh_text.config.run(LAPTOP, GROUPS["today"], ModelShape(192, 1024), Point(1, -2), 3)
     rates = run.learning_rates
     assert rates["hidden"] == rates["output"] == pytest.approx(0.4 / 192, rel=1e-12)
-    assert rates["embedding"] / rates["hidden"] == pytest.approx(ARMS["today"].ratio / 4, rel=1e-12)
+    assert rates["embedding"] / rates["hidden"] == pytest.approx(GROUPS["today"].ratio / 4, rel=1e-12)
     assert run.warmup_steps == 0
-    assert fresh_text.config.run(LAPTOP, ARMS["decayed"], ModelShape(96, 1024), Point(0, 0), 3).warmup_steps == 80
+    assert fresh_text.config.run(LAPTOP, GROUPS["decayed"], ModelShape(96, 1024), Point(0, 0), 3).warmup_steps == 80
 
 
 @pytest.mark.parametrize("num_tokens", [7_400, 8_191, 8_192, 8_193, 9_001, 16_640, 1_664_001])
@@ -156,8 +156,8 @@ def test_judged_ratios_extend_at_the_edge():
     class Late(Planted):
         """The judging seeds have their optimum at a larger ratio than the selecting seeds."""
 
-        def loss(self, arm, setting, run):
-            return (shifted if run.seed > 1 else Planted(noise=0.0)).loss(arm, setting, run)
+        def loss(self, group, setting, run):
+            return (shifted if run.seed > 1 else Planted(noise=0.0)).loss(group, setting, run)
 
     late = analysis.read(trained(config, Late())[0], config)["paper", ModelShape(64, 1024)]
     assert len(places) == LEAST_JUDGED and len(late.judged[0]) == config.most_ratios
@@ -204,7 +204,7 @@ def test_the_power_of_m_is_recovered(power, falls, rises):
     start = "the paper's model: at fixed d the best ratio"
     assert answers[f"{start} falls as the vocabulary grows"] == words[falls]
     assert answers[f"{start} rises as the vocabulary grows"] == words[rises]
-    readings = analysis.of_arm(analysis.read(table, VOCABULARY), "paper")
+    readings = analysis.of_group(analysis.read(table, VOCABULARY), "paper")
     assert analysis.power_of_vocab(readings).power.value == pytest.approx(power, abs=0.1)
 
 
@@ -285,7 +285,7 @@ def test_flags_of_minima():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"arms": ("paper", "gpt")}, "arms must hold only paper, today, decayed, muon; got 'gpt'"),
+        ({"groups": ("paper", "gpt")}, "groups must hold only paper, today, decayed, muon; got 'gpt'"),
         ({"widths": (64, 128), "vocabs": (512,)}, "one value per shape, got 2 widths and 1 vocabs"),
         ({"widths": (64, 64), "vocabs": (512, 512)}, "hold a shape twice"),
         ({"order": "random"}, "order must be one of windows, rows"),

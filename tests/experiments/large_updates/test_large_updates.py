@@ -7,7 +7,7 @@ import pytest
 
 import experiments
 from experiments import large_updates
-from experiments.large_updates.config import ARMS
+from experiments.large_updates.config import GROUPS
 from lvp.errors import InputError
 from lvp.training import records, steps_of_parts
 
@@ -18,11 +18,11 @@ RANK = {"standard": 2.0, "random": 2.0}  # stable rank at the largest scale, whe
 LOST = {"standard": 4.0, "random": 2.0, "leaky": 1.0}
 
 
-def arm_of(run):
+def group_of(run):
     return next(
         name
-        for name, arm in ARMS.items()
-        if (arm.random, arm.frozen, arm.leaky, arm.few)
+        for name, group in GROUPS.items()
+        if (group.random, group.frozen, group.leaky, group.few)
         == (run.random, run.frozen, run.negative_slope > 0, run.first_images > 0)
     )
 
@@ -32,7 +32,7 @@ def table_of(config, lost=()):
     points = len(steps_of_parts(config.measured_parts, setting.steps))
     rows = []
     for run in runs:
-        name, large = arm_of(run), run.first_scale == config.largest
+        name, large = group_of(run), run.first_scale == config.largest
         dead = DEAD.get(name, 0.0) * large * (1 + 0.01 * run.seed)
         measured = {
             "dead": {"all": [dead] * points},
@@ -52,10 +52,10 @@ def verdicts(table, config=CONFIG):
     return {c.statement: c.verdict for c in large_updates.claims.claims(table, config, CONTEXT)}
 
 
-def test_all_arms_are_runs_of_one_program():
+def test_all_groups_are_runs_of_one_program():
     _, setting, runs, epochs = large_updates.config.trained(CONFIG)
     assert len(runs) == 21 * 4 and epochs == 20 and setting.steps == 20 * (1438 // 64)
-    assert {arm_of(run) for run in runs} == set(ARMS)
+    assert {group_of(run) for run in runs} == set(GROUPS)
     assert setting.first_phase == pytest.approx(0.1) and setting.first_phase in setting.measured_parts
     assert setting.optimizer.options["weight_decay"] == 0.01
 
@@ -130,7 +130,7 @@ def test_the_claim_about_few_images_compares_at_the_rate_without_a_factor():
     for scale, verdict in ((1.0, "contradicted"), (128.0, "supported")):
         lower = table.assign(accuracy=table["accuracy"] - 0.01 * (few & (table["lane.first_scale"] == scale)))
         assert verdicts(lower)[claim.statement] == verdict
-    old = table[~few].drop(columns="lane.first_images")  # records without the arm omit the column
+    old = table[~few].drop(columns="lane.first_images")  # records without the group omit the column
     assert verdicts(old)[claim.statement] == "unresolved"
 
 
@@ -143,9 +143,9 @@ def test_the_papers_values_belong_to_the_judged_scale():
         assert {c.paper_value for c in made if c.statement.endswith(f"× {scales[-1]:g} cost accuracy")} == {expected}
 
 
-@pytest.mark.parametrize("arms, lost", [(("standard",), ()), (tuple(ARMS), ("standard",))])
-def test_missing_and_diverged_arms_leave_claims_unresolved(arms, lost):
-    config = replace(CONFIG, arms=arms)
+@pytest.mark.parametrize("groups, lost", [(("standard",), ()), (tuple(GROUPS), ("standard",))])
+def test_missing_and_diverged_groups_leave_claims_unresolved(groups, lost):
+    config = replace(CONFIG, groups=groups)
     table = table_of(config, lost)
     assert "nan" not in large_updates.analysis.summary(table, config)
     assert large_updates.figure.figure(table, config, preset="laptop", corpus="none", partial=(1, 2)).axes
@@ -167,13 +167,13 @@ def test_the_last_epoch_is_measured():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"arms": "standard,odd"}, "arms must hold only"),
+        ({"groups": "standard,odd"}, "groups must hold only"),
         ({"first_epochs": "30"}, "first_epochs"),
         ({"scales": "8,128"}, "the smallest of scales must be 1"),
         ({"scales": "1"}, "scales needs at least 2"),
         ({"seeds": "0,0"}, "seeds holds a value twice"),
         ({"points": "1"}, "points"),
-        ({"arms": ""}, "arms must hold at least one"),
+        ({"groups": ""}, "groups must hold at least one"),
         ({"rate": "0"}, "rate"),
         ({"first_images": "0"}, "first_images must be at least 1"),
     ],

@@ -6,7 +6,7 @@ from lvp.training import records
 from sweeps import commands, committed
 
 # With one worker the program is compiled only once.
-RUN = ("run", "large_updates", "--preset", "smoke", "--executor", "local", "--threads", "2", "--set", "arms=standard")
+RUN = ("run", "large_updates", "--preset", "smoke", "--executor", "local", "--threads", "2", "--set", "groups=standard")
 
 
 @pytest.mark.slow

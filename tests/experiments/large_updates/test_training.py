@@ -189,7 +189,7 @@ def test_chunks_and_resumption_change_no_bit(program, data):
     assert whole == cut == resumed
 
 
-def test_arms_share_one_compilation(program, data):
+def test_groups_share_one_compilation(program, data):
     program.compile(data)
     compiled = program.advance
     for changes in (

@@ -163,7 +163,7 @@ def test_a_better_fit_does_not_contradict_the_claim():
 
 def test_runs_without_momentum_are_not_read_as_runs_with_momentum():
     """Both grids of rates contain 0.125. Without a run with momentum the table has no column for it."""
-    config = replace(CONFIG, arms=("SGD", "Adam"), heads=("untied",))
+    config = replace(CONFIG, groups=("SGD", "Adam"), heads=("untied",))
     table = whole(config)
     assert set(CONFIG.sgd_rates) & set(CONFIG.momentum_rates)
     assert not len(mean_embedding.analysis.tuned_runs(table, CONFIG, "momentum SGD", "untied"))
@@ -189,17 +189,17 @@ def drawn(table, config) -> set[str]:
     return {text.get_text() for legend in legends if legend for text in legend.get_texts()}
 
 
-@pytest.mark.parametrize("arms, heads", [(("SGD", "Adam"), ("untied",)), (("LionA",), ("tied",))])
-def test_missing_arms_have_no_claims(arms, heads):
-    config = replace(CONFIG, arms=arms, heads=heads)
+@pytest.mark.parametrize("groups, heads", [(("SGD", "Adam"), ("untied",)), (("LionA",), ("tied",))])
+def test_missing_groups_have_no_claims(groups, heads):
+    config = replace(CONFIG, groups=groups, heads=heads)
     table = whole(config)
-    assert len(mean_embedding.config.settings(config)) == len(arms)
-    assert arms[0] in mean_embedding.analysis.summary(table, config)
-    assert drawn(table, config) & set(DRIFT) == (set(arms) if heads == ("untied",) else set())
-    assert set(verdicts(table, config).values()) <= {"supported"}  # only arms that ran have claims
+    assert len(mean_embedding.config.settings(config)) == len(groups)
+    assert groups[0] in mean_embedding.analysis.summary(table, config)
+    assert drawn(table, config) & set(DRIFT) == (set(groups) if heads == ("untied",) else set())
+    assert set(verdicts(table, config).values()) <= {"supported"}  # only groups that ran have claims
 
 
-def test_a_diverged_arm_is_reported_and_left_out_of_the_figure():
+def test_a_diverged_group_is_reported_and_left_out_of_the_figure():
     table = whole(CONFIG)
     assert set(DRIFT) <= drawn(table, CONFIG)
     lost = table["cell.optimizer.kind"] == "lion_a"
@@ -212,7 +212,7 @@ def test_a_diverged_arm_is_reported_and_left_out_of_the_figure():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"arms": "Adam,Adan"}, "arms must hold only"),
+        ({"groups": "Adam,Adan"}, "groups must hold only"),
         ({"heads": "free"}, "heads must hold only"),
         ({"measured": "0,1.5"}, "measured"),
         ({"sgd_rates": "0"}, "sgd_rates"),

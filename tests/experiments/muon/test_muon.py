@@ -7,7 +7,7 @@ import pytest
 
 import experiments
 from experiments import muon
-from experiments.muon.config import NANOCHAT, Arm
+from experiments.muon.config import NANOCHAT, Group
 from lvp.errors import InputError
 from lvp.parametrization import table
 from lvp.training import Run, records
@@ -17,17 +17,17 @@ CONTEXT = {"experiment": "muon", "preset": "laptop", "corpus": "none", "commit":
 
 
 def table_of(config, runs_by_label, loss):
-    """Returns the table of planted runs. `loss`: (arm, tuned value) → validation loss without noise."""
+    """Returns the table of planted runs. `loss`: (group, tuned value) → validation loss without noise."""
     rows = []
-    for arm in muon.config.arms(config):
-        setting = muon.config.setting_of(config, arm)
-        for value in muon.config.tuned_values(config, arm):
+    for group in muon.config.groups(config):
+        setting = muon.config.setting_of(config, group)
+        for value in muon.config.tuned_values(config, group):
             for seed in config.seeds:
-                run = muon.config.run(config, arm, value, seed)
-                if run not in runs_by_label[muon.config.setting_label(arm)]:
+                run = muon.config.run(config, group, value, seed)
+                if run not in runs_by_label[muon.config.setting_label(group)]:
                     continue
                 noise = 0.003 * np.random.default_rng([seed, len(rows)]).normal() + 0.01 * seed
-                outcome = {"status": "finished", "valid_bits_per_byte": loss(arm, value) + noise}
+                outcome = {"status": "finished", "valid_bits_per_byte": loss(group, value) + noise}
                 config_of = {"cell": asdict(setting), "lane": asdict(run)}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
@@ -43,12 +43,12 @@ def whole(config, loss):
 def planted(gain_under_adam, gain_under_muon, *, best_power=0.5, nanochat=0.1):
     """Returns a loss with a parabola over the tuned value, and a parabola over p between one rate and `best_power`."""
 
-    def loss(arm, value):
-        if arm == NANOCHAT:
+    def loss(group, value):
+        if group == NANOCHAT:
             return 2.0 + nanochat + 0.05 * np.log(value) ** 2
-        gain = {"Adam": gain_under_adam, "Muon": gain_under_muon}[arm.optimizer]
-        start = {"Adam": 2.2, "Muon": 2.0}[arm.optimizer]
-        return start + gain * ((arm.power - best_power) / best_power) ** 2 + 0.05 * np.log(value / 0.2) ** 2
+        gain = {"Adam": gain_under_adam, "Muon": gain_under_muon}[group.optimizer]
+        start = {"Adam": 2.2, "Muon": 2.0}[group.optimizer]
+        return start + gain * ((group.power - best_power) / best_power) ** 2 + 0.05 * np.log(value / 0.2) ** 2
 
     return loss
 
@@ -57,7 +57,7 @@ def verdicts(runs, config=CONFIG):
     return [c.verdict for c in muon.claims.claims(runs, config, CONTEXT)]
 
 
-def test_every_arm_is_tuned_with_the_same_number_of_runs():
+def test_every_group_is_tuned_with_the_same_number_of_runs():
     settings = {c.label: c.runs for c in muon.config.settings(CONFIG)}
     assert {label: len(runs) for label, runs in settings.items()} == {
         "Adam": 50,
@@ -77,14 +77,14 @@ def test_every_arm_is_tuned_with_the_same_number_of_runs():
 
 @pytest.mark.parametrize("power", CONFIG.powers)
 def test_the_ratio_of_a_run_is_the_power_of_the_width(power):
-    rates = muon.config.run(CONFIG, Arm("Muon", power), 0.4, 0).learning_rates
+    rates = muon.config.run(CONFIG, Group("Muon", power), 0.4, 0).learning_rates
     assert rates["embedding"] / rates["hidden"] == pytest.approx(CONFIG.width**power, rel=1e-12)
     assert rates["output"] == rates["hidden"] == pytest.approx(0.4 / CONFIG.width, rel=1e-12)
 
 
-def test_the_arm_of_lvp_is_lvp():
+def test_the_group_of_lvp_is_lvp():
     lvp = Run.under(table("lvp", width=CONFIG.width, vocab=CONFIG.vocab), 0.4 / CONFIG.width, 3)
-    ours = muon.config.run(CONFIG, Arm("Adam", 0.5), 0.4, 3)
+    ours = muon.config.run(CONFIG, Group("Adam", 0.5), 0.4, 3)
     assert ours.learning_rates == pytest.approx(lvp.learning_rates, rel=1e-12) and ours.init_std == lvp.init_std
 
 
@@ -96,15 +96,15 @@ def test_claims_reverse_with_the_data():
     """Negative control: the best ratio is d, the ratio matters more under Muon, and nanochat's constants are better."""
     opposite = planted(0.3, 0.6, best_power=1.0, nanochat=-0.3)
     of_ratios = ["supported", "contradicted"]  # √d is better than one rate, and it is not near the best ratio
-    of_arms = ["contradicted", "supported", "contradicted"]  # Muon's loss stays below Adam's
-    assert verdicts(whole(CONFIG, opposite)) == [*of_ratios, *of_ratios, *of_arms]
+    of_groups = ["contradicted", "supported", "contradicted"]  # Muon's loss stays below Adam's
+    assert verdicts(whole(CONFIG, opposite)) == [*of_ratios, *of_ratios, *of_groups]
 
 
 def test_without_effects_nothing_is_supported_but_nearness():
-    """Negative control: equal losses of all ratios and arms."""
+    """Negative control: equal losses of all ratios and groups."""
 
-    def flat(arm, value):
-        return 2.0 + 0.05 * np.log(value / (1.0 if arm == NANOCHAT else 0.2)) ** 2
+    def flat(group, value):
+        return 2.0 + 0.05 * np.log(value / (1.0 if group == NANOCHAT else 0.2)) ** 2
 
     of_equals = verdicts(whole(CONFIG, flat))
     assert "contradicted" not in (of_equals[1], of_equals[3])
@@ -112,7 +112,7 @@ def test_without_effects_nothing_is_supported_but_nearness():
 
 
 def test_a_tuned_value_at_the_edge_of_its_grid_is_marked():
-    runs = whole(CONFIG, lambda arm, value: 2.0 + 0.05 * np.log(value / 0.05) ** 2)
+    runs = whole(CONFIG, lambda group, value: 2.0 + 0.05 * np.log(value / 0.05) ** 2)
     lines = muon.analysis.summary(runs, CONFIG).splitlines()
     assert all("0.05*" in line for line in lines[1:11]) and "0.25*" in lines[11]
 
@@ -120,7 +120,7 @@ def test_a_tuned_value_at_the_edge_of_its_grid_is_marked():
 def test_one_finished_run_has_a_summary_and_a_figure_and_no_verdict():
     runs = {c.label: c.runs[:1] * (c.label == "Adam") for c in muon.config.settings(CONFIG)}
     one = table_of(CONFIG, runs, planted(0.1, 0.1))
-    assert len(one) == 1 and muon.analysis.summary(one, CONFIG).count("–") >= len(muon.config.arms(CONFIG))
+    assert len(one) == 1 and muon.analysis.summary(one, CONFIG).count("–") >= len(muon.config.groups(CONFIG))
     assert muon.figure.figure(one, CONFIG, preset="laptop", corpus="none", partial=(1, 143))
     assert set(verdicts(one)) == {"unresolved"}
 

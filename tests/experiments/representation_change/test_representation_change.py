@@ -40,17 +40,17 @@ def calculated(config, planted="exact", error=0.001, size=1.0):
 
 
 def trained(config, **planted):
-    """Returns records of the trained arms with a little noise between seeds."""
+    """Returns records of the trained groups with a little noise between seeds."""
     part = np.array(config.measured_steps) / config.steps
-    for name in config.arms:
-        arm = representation_change.config.ARMS[name]
+    for name in config.groups:
+        group = representation_change.config.GROUPS[name]
         for seed in config.seeds:
             made = {what: (FALLING | planted)[what](part) * (1 + 0.001 * seed) for what in FALLING}
             hidden = {what: [float(x) if np.isfinite(x) else None for x in values] for what, values in made.items()}
             measures = {"roles": {"hidden": hidden}, "matrices": {}}
             outcome = {"status": "finished", "valid_loss": 3.0, "valid_bits_per_byte": 2.0, "measures": measures}
-            run = {"warmup_steps": representation_change.config.warmup_steps(config, arm), "seed": seed}
-            yield name, {"optimizer": {"kind": arm.optimizer}, "batch": config.batch}, run, outcome
+            run = {"warmup_steps": representation_change.config.warmup_steps(config, group), "seed": seed}
+            yield name, {"optimizer": {"kind": group.optimizer}, "batch": config.batch}, run, outcome
 
 
 def table_of(*kinds):
@@ -92,7 +92,7 @@ def test_the_paper_preset_is_the_published_set_up():
     assert {480} <= set(paper.batch_sizes) and {768} <= set(paper.fan_ins) and {1 / 480} <= set(paper.snrs)
 
 
-def test_arms_of_one_optimizer_share_a_setting():
+def test_groups_of_one_optimizer_share_a_setting():
     trained_settings = representation_change.config.trained(LAPTOP)
     assert [(c.label, c.setting.optimizer.kind, len(c.runs)) for c in trained_settings] == [
         ("LionAR", "lion_ar", 8),
@@ -100,7 +100,7 @@ def test_arms_of_one_optimizer_share_a_setting():
     ]
     warmups = [run.warmup_steps for run in trained_settings[0].runs]
     assert warmups == [0] * 4 + [round(0.05 * LAPTOP.steps)] * 4
-    assert not representation_change.config.trained(replace(LAPTOP, arms=()))
+    assert not representation_change.config.trained(replace(LAPTOP, groups=()))
     assert representation_change.config.settings(LAPTOP)[-2:] == trained_settings
 
 
@@ -163,7 +163,7 @@ def test_figure_fours_batch_is_not_tested_at_another_batch_and_two_seeds_judge_n
 
 def test_the_fall_of_the_ratio_is_given_as_a_factor():
     for seeds in ((0,), (0, 1)):
-        config = replace(LAPTOP, arms=("LionAR",), seeds=seeds)
+        config = replace(LAPTOP, groups=("LionAR",), seeds=seeds)
         steps = {"neuron_snr": lambda part: np.where(part < 0.02, 4.0, 0.5), "snr": lambda part: 1.0 + part}
         claims = representation_change.claims.claims(table_of(trained(config, **steps)), config, CONTEXT)
         (claim,) = (c for c in claims if "falls" in c.statement)
@@ -234,7 +234,7 @@ def test_single_steps_do_not_move_the_cancelled_part():
     def one_far(part):
         return np.where(np.arange(len(part)) == len(part) // 2, 1000.0, 0.45)
 
-    for name in LAPTOP.arms:
+    for name in LAPTOP.groups:
         rows = representation_change.analysis.runs_by_seed(table_of(trained(LAPTOP, cancelled=one_far)), LAPTOP, name)
         np.testing.assert_allclose(representation_change.analysis.cancelled(rows, LAPTOP), 0.45, rtol=0.01)
 
@@ -261,7 +261,7 @@ def test_a_partial_sweep_can_be_reported(kinds):
 
 
 def test_no_legend_covers_a_panel_and_negative_ratios_are_not_drawn():
-    config = replace(LAPTOP, arms=("LionAR",))
+    config = replace(LAPTOP, groups=("LionAR",))
     table = table_of(calculated(config), trained(config, neuron_snr=lambda part: 1 - 2 * part))
     figure = drawn(table, config)
     figure.draw_without_rendering()
@@ -277,7 +277,7 @@ def test_no_legend_covers_a_panel_and_negative_ratios_are_not_drawn():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"arms": "LionAR,Lion"}, "arms must hold only LionAR, "),
+        ({"groups": "LionAR,Lion"}, "groups must hold only LionAR, "),
         ({"fan_ins": ""}, "fan_ins is empty"),
         ({"snrs": "0"}, "snrs"),
         ({"batch_sizes": "0,1"}, "batch_sizes"),

@@ -11,13 +11,13 @@ from experiments import warmup
 from experiments.common.decoder_runs import geometric
 from experiments.warmup import analysis
 from experiments.warmup import config as warmup_runs
-from experiments.warmup.config import ARMS
+from experiments.warmup.config import GROUPS
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
 from lvp.training import records
 
 LAPTOP = warmup_runs.PRESETS["laptop"]
-# All arms on small grids without reserve. β is 0.9 in the arms of high momentum: the horizon of 0.98 is 12 % of the
+# All groups on small grids without reserve. β is 0.9 in the groups of high momentum: the horizon of 0.98 is 12 % of the
 # steps.
 CONFIG = replace(
     LAPTOP,
@@ -32,10 +32,10 @@ CONFIG = replace(
     still_rates=geometric(0.0015, 0.02, 4),
     held_rates=geometric(0.006, 0.0753, 5),
     high_momentum=0.9,
-    arms=tuple(ARMS),
+    groups=tuple(GROUPS),
 )
 CONTEXT = {"experiment": "warmup", "preset": "laptop", "corpus": "none", "commit": "none"}
-# Planted cost of leaving out warm-up, and the planted loss of an arm above LionAR's.
+# Planted cost of leaving out warm-up, and the planted loss of a group above LionAR's.
 GAP = {"AdamW": 0.3, "AdamW, no β₁ correction": 0.2, "LionA": 0.2, "LionAR": 0.1, "LionA, high momentum": 0.1}
 WORSE = {"LionAR, no momentum": 0.4, "LionAR, RRC held": 0.1}
 # Ratio of the first measured step to the steps that follow the schedule.
@@ -46,7 +46,7 @@ def outcome(config, name, rate, warmup_steps, seed):
     rates = warmup_runs.rates_of(config, name)
     loss = 3 + 0.2 * np.log(rate / rates[1]) ** 2 + WORSE.get(name, 0) + 0.01 * (seed % 7)
     loss += GAP.get(name, 0) * (warmup_steps == 0)
-    noise = np.random.default_rng([seed, warmup_steps, list(ARMS).index(name)])  # distinct for every arm
+    noise = np.random.default_rng([seed, warmup_steps, list(GROUPS).index(name)])  # distinct for every group
     loss += 0.002 * noise.normal()
     measured = {}
     for what in ("norm", "angle", "representation_change"):
@@ -61,10 +61,10 @@ def outcome(config, name, rate, warmup_steps, seed):
 
 def table_of(config, settings):
     rows = []
-    for name in config.arms:
-        (runs, setting) = [(c.runs, c.setting) for c in settings if c.setting == warmup_runs.arm_setting(config, name)][
-            0
-        ]
+    for name in config.groups:
+        (runs, setting) = [
+            (c.runs, c.setting) for c in settings if c.setting == warmup_runs.group_setting(config, name)
+        ][0]
         momentum = warmup_runs.momentum_of(config, name)
         for run in runs:
             if set(run.options.values()) == {momentum} and run.learning_rates["hidden"] in warmup_runs.rates_of(
@@ -97,9 +97,9 @@ def verdicts(table, config=CONFIG):
     return {c.statement: c.verdict for c in warmup.claims.claims(table, config, CONTEXT)}
 
 
-def test_arms_share_programs_where_only_traced_numbers_differ(whole):
+def test_groups_share_programs_where_only_traced_numbers_differ(whole):
     settings = warmup_runs.settings(CONFIG)
-    assert len(CONFIG.arms) == 8 and len(settings) == 7  # LionAR without momentum is LionAR with another β
+    assert len(CONFIG.groups) == 8 and len(settings) == 7  # LionAR without momentum is LionAR with another β
     assert sum(len(c.runs) for c in settings) == (5 * 5 + 3 * 4) * 3 * 2
     assert len(whole) == (5 * 5 + 3 * 4) * 3 * 2 + 8 * 3 * 8 + 2 * 8  # LionA's stable rate is not its best
     by_label = {c.label: c for c in settings}
@@ -113,14 +113,14 @@ def test_arms_share_programs_where_only_traced_numbers_differ(whole):
 
 def test_a_grid_grows_until_the_best_rate_is_inside():
     """The planted best rate is the second of the grid, which is in reserve. The stable rates end at the fourth rate."""
-    config = replace(LAPTOP, arms=("LionA", "LionAR"), more_seeds=(100, 101, 102))
+    config = replace(LAPTOP, groups=("LionA", "LionAR"), more_seeds=(100, 101, 102))
     first = warmup_runs.settings(config)
     table = followed(config)
-    for name in config.arms:
+    for name in config.groups:
         rates = warmup_runs.rates_of(config, name)
-        (setting,) = [c for c in first if c.setting == warmup_runs.arm_setting(config, name)]
+        (setting,) = [c for c in first if c.setting == warmup_runs.group_setting(config, name)]
         assert {run.learning_rates["hidden"] for run in setting.runs} == set(rates[2:-2])
-        rows = table[table["cell.optimizer.kind"] == ARMS[name].kind]
+        rows = table[table["cell.optimizer.kind"] == GROUPS[name].kind]
         by_seed = rows.groupby("lane.seed")["lane.learning_rates.hidden"].agg(set)
         assert all(by_seed[seed] == set(rates[:-2]) for seed in config.seeds)
         stable = {analysis.stable_rate(table, config, name)} if name == "LionA" else set()
@@ -133,7 +133,7 @@ def test_a_grid_grows_until_the_best_rate_is_inside():
 
 
 def test_a_grid_without_a_finished_rate_grows_downwards():
-    config = replace(LAPTOP, arms=("AdamW",))
+    config = replace(LAPTOP, groups=("AdamW",))
     table = table_of(config, warmup_runs.settings(config))
     table[["status", "valid_loss"]] = ["diverged", np.nan]
     assert analysis.next_rates(table, config, "AdamW", 0.0) == [0.008]
@@ -168,8 +168,8 @@ def test_claims_reverse_with_the_data(monkeypatch):
 
 
 @pytest.mark.slow
-def test_equal_arms_support_no_difference(monkeypatch):
-    """Negative control: no gaps, no arm worse, no spikes. Gaps below the threshold do not count."""
+def test_equal_groups_support_no_difference(monkeypatch):
+    """Negative control: no gaps, no group worse, no spikes. Gaps below the threshold do not count."""
     for planted in (GAP, WORSE, EARLY):
         for name in list(planted):
             monkeypatch.setitem(planted, name, {} if planted is EARLY else 0.002)
@@ -203,7 +203,7 @@ def test_verdicts_use_other_seeds_than_the_choice_of_rate(whole):
     table = whole.copy()
     first = table["lane.seed"].isin(CONFIG.seeds)
     table.loc[first, "valid_loss"] -= 1.0  # the shift does not change the best rates
-    for name in CONFIG.arms:
+    for name in CONFIG.groups:
         gaps = [analysis.gap(sweep, CONFIG, name, [0.2]).value for sweep in (table, whole)]
         assert gaps[0] == gaps[1]
 
@@ -218,7 +218,7 @@ def test_the_drawn_schedule_equals_the_trained_schedule():
 
 
 @pytest.mark.slow
-def test_a_diverged_rate_is_skipped_and_a_diverged_arm_is_reported(whole):
+def test_a_diverged_rate_is_skipped_and_a_diverged_group_is_reported(whole):
     table = whole.copy()
     best = table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]
     table.loc[best & (table["cell.optimizer.kind"] == "adamw"), ["status", "valid_loss"]] = ["diverged", np.nan]
@@ -232,8 +232,8 @@ def test_a_diverged_rate_is_skipped_and_a_diverged_arm_is_reported(whole):
     assert warmup.figure.figure(table, CONFIG, preset="laptop", corpus="none", partial=(1, 2)).axes
 
 
-def test_missing_arms_have_no_claims():
-    config = replace(CONFIG, arms=("LionAR",))
+def test_missing_groups_have_no_claims():
+    config = replace(CONFIG, groups=("LionAR",))
     table = followed(config)
     assert len(verdicts(table, config)) == 4 and "LionAR" in warmup.analysis.summary(table, config)
     assert warmup.figure.figure(table, config, preset="laptop", corpus="none", partial=None).axes
@@ -241,16 +241,16 @@ def test_missing_arms_have_no_claims():
 
 def test_the_paper_preset_is_the_published_set_up():
     config = warmup_runs.PRESETS["paper"]
-    setting = warmup_runs.arm_setting(config, "AdamW")
+    setting = warmup_runs.group_setting(config, "AdamW")
     model = setting.model
     assert (model.layers, model.width, model.head_dim, model.context, model.tied) == (12, 768, 64, 1024, True)
     assert (setting.batch, setting.steps, setting.cooldown) == (480, 5000, 0.5)
     assert setting.optimizer.options == {"weight_decay": 0.1, "b2": 0.95, "eps": 1e-8}
-    assert warmup_runs.arm_run(config, "AdamW", 1e-3, 0.05, 0).options == {"b1": 0.9}
+    assert warmup_runs.group_run(config, "AdamW", 1e-3, 0.05, 0).options == {"b1": 0.9}
     # nanoGPT's values
     assert (setting.clip_norm, model.vocab, model.biases, model.gelu) == (1.0, 50304, False, "exact")
     assert model.init_factor("block_0/mlp/down/kernel") == 24**-0.5 and model.norm_epsilon == 1e-5
-    laptop = warmup_runs.arm_setting(warmup_runs.PRESETS["laptop"], "AdamW")
+    laptop = warmup_runs.group_setting(warmup_runs.PRESETS["laptop"], "AdamW")
     assert (laptop.clip_norm, laptop.model.biases, laptop.model.gelu) == (None, True, "tanh")
 
 
@@ -260,14 +260,14 @@ def test_the_paper_preset_is_the_published_set_up():
         ({"steps": "95"}, "steps=95 must be at least 100: the reference warm-up of 20% has 19 steps and needs 20"),
         ({"warmups": "0,0.2,0.6"}, "with a sum of at most 1"),
         ({"warmups": "0,0.1"}, "must contain 0 and reference=0.2"),
-        ({"arms": "AdamW,Adan"}, "arms must hold only"),
+        ({"groups": "AdamW,Adan"}, "groups must hold only"),
         ({"more_seeds": "1,2,3"}, r"cannot judge the rates that seeds=\(.*\) selected: seeds 1.* selected"),
         ({"more_seeds": "100,101"}, "2 judging seeds: a claim needs at least 3"),
         ({"more_seeds": "100,100"}, "more_seeds holds a value twice"),
         ({"high_momentum": "1"}, "high_momentum must be below 1"),
         ({"points": "0"}, "points"),
         ({"micro_batches": "1"}, "micro_batches must be at least 2"),
-        ({"arms": ""}, "arms must hold at least one"),
+        ({"groups": ""}, "groups must hold at least one"),
         ({"held_decay": "0"}, "held_decay"),
     ],
 )
@@ -284,8 +284,8 @@ def test_micro_batches_that_do_not_divide_the_batch_are_refused():
 
 def test_momentum_over_a_large_part_of_training_is_not_tested():
     """β = 0.98 averages over 50 steps: 12 % of 400 steps, and 1 % of the paper's 5000."""
-    for arms in (("LionAR, high momentum",), ("LionAR, no momentum",)):
-        config = replace(CONFIG, high_momentum=0.98, arms=arms)
+    for groups in (("LionAR, high momentum",), ("LionAR, no momentum",)):
+        config = replace(CONFIG, high_momentum=0.98, groups=groups)
         claims = warmup.claims.claims(followed(config), config, CONTEXT)
         reasons = {(claim.verdict, claim.reason) for claim in claims if "high momentum" in claim.statement}
         assert reasons == {(NOT_TESTED, "β = 0.98 averages over 50 steps, 12% of training; paper: 1%")}
@@ -293,7 +293,7 @@ def test_momentum_over_a_large_part_of_training_is_not_tested():
 
 def test_a_rate_at_the_edge_of_stability_decides_nothing():
     """The selecting seeds miss that LionA is unstable at its best rate, as two seeds did in training."""
-    config = replace(CONFIG, arms=("LionA",))
+    config = replace(CONFIG, groups=("LionA",))
     table = followed(config).copy()
     best = analysis.best_rate(table, config, "LionA", 0.05)
     unstable = (table["lane.learning_rates.hidden"] == best) & (table["lane.warmup_steps"] > 0)
@@ -309,7 +309,7 @@ def stable_claim(table, config):
 
 @pytest.mark.parametrize("loss", [5.0, np.nan], ids=["a large loss", "diverged"])
 def test_a_few_unstable_judging_seeds_are_counted_and_do_not_cancel_the_claim(loss):
-    config = replace(CONFIG, arms=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04))  # the last is unstable
+    config = replace(CONFIG, groups=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04))  # the last is unstable
     table = followed(config).copy()
     before = stable_claim(table, config)
     assert before.verdict == "supported" and "for 8 of 8 judging seeds" in before.note
@@ -324,7 +324,9 @@ def test_a_few_unstable_judging_seeds_are_counted_and_do_not_cancel_the_claim(lo
 
 def test_instability_alone_does_not_support_a_gap_at_the_stable_rate():
     """Negative control: no gap, and the largest number of unstable judging seeds at which the claim is judged."""
-    config = replace(CONFIG, arms=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04), more_seeds=tuple(range(100, 116)))
+    config = replace(
+        CONFIG, groups=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04), more_seeds=tuple(range(100, 116))
+    )
     table = followed(config).copy()
     without = table["lane.warmup_steps"] == 0
     table.loc[without, "valid_loss"] -= GAP["LionA"]
@@ -338,7 +340,7 @@ def test_instability_alone_does_not_support_a_gap_at_the_stable_rate():
 
 def test_a_gap_of_another_sign_at_the_next_rate_leaves_the_claim_about_the_stable_rate_open():
     """The next rate is not stable without warm-up. Warm-up helps at the stable rate, and hurts at the next rate."""
-    config = replace(CONFIG, arms=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04))
+    config = replace(CONFIG, groups=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04))
     table = followed(config).copy()
     above = (table["lane.learning_rates.hidden"] == 0.04) & (table["lane.warmup_steps"] > 0)
     gap, stable = analysis.gap_above_stable_rate(table, config, "LionA")
@@ -350,8 +352,8 @@ def test_a_gap_of_another_sign_at_the_next_rate_leaves_the_claim_about_the_stabl
     assert stable_claim(table, config).verdict == "supported"  # negative control: the next rate is unknown
 
 
-def test_an_arm_that_does_not_hold_the_rrc_tests_no_claim_about_held_rrc(monkeypatch):
-    config = replace(CONFIG, arms=("LionAR", "LionAR, RRC held"))
+def test_an_group_that_does_not_hold_the_rrc_tests_no_claim_about_held_rrc(monkeypatch):
+    config = replace(CONFIG, groups=("LionAR", "LionAR, RRC held"))
     for first, untested in ((2.0, True), (1.2, False)):
         monkeypatch.setitem(EARLY, "LionAR, RRC held", {"representation_change": first})
         about = [c for c in warmup.claims.claims(followed(config), config, CONTEXT) if "holds the RRC" in c.statement]
@@ -360,7 +362,7 @@ def test_an_arm_that_does_not_hold_the_rrc_tests_no_claim_about_held_rrc(monkeyp
 
 
 def test_a_rate_above_which_no_rate_was_tried_may_not_be_the_largest_stable_rate():
-    config = replace(CONFIG, arms=("LionA",), adam_rates=(0.0127, 0.016, 0.0202))  # all stable
+    config = replace(CONFIG, groups=("LionA",), adam_rates=(0.0127, 0.016, 0.0202))  # all stable
     claim = stable_claim(followed(config), config)
     assert (claim.verdict, claim.reason) == (
         NOT_TESTED,
@@ -371,7 +373,7 @@ def test_a_rate_above_which_no_rate_was_tried_may_not_be_the_largest_stable_rate
 def test_a_small_rate_with_a_large_loss_is_stable():
     """Without warm-up every seed is unstable from the second rate on. The loss at the first rate is 0.3 above the best
     mean: undertrained, but the same for all seeds."""
-    config = replace(CONFIG, arms=("LionA",), adam_rates=(0.008, 0.016, 0.032))
+    config = replace(CONFIG, groups=("LionA",), adam_rates=(0.008, 0.016, 0.032))
     losses = np.array([[3.8, 3.81], [3.4, 3.65], [4.0, 4.5]])  # [rates, seeds]
     table = followed(config).copy()
     for rate, by_seed in zip(config.adam_rates, losses, strict=True):
@@ -400,10 +402,10 @@ def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
 
     At any warm-up a run loses 0.3 nats with a probability that grows with the rate, as near the edge of stability.
     """
-    config = replace(LAPTOP, arms=("AdamW",), reserve=0)
+    config = replace(LAPTOP, groups=("AdamW",), reserve=0)
     (setting,) = warmup_runs.settings(config)
     judging = [
-        warmup_runs.arm_run(config, "AdamW", rate, w, seed)
+        warmup_runs.group_run(config, "AdamW", rate, w, seed)
         for rate in config.adam_rates
         for w in config.warmups
         for seed in config.more_seeds

@@ -14,7 +14,7 @@ from lvp.errors import InputError
 from lvp.training import records
 
 LAPTOP = warmup_batch.PRESETS["laptop"]
-CONFIG = replace(LAPTOP, arms=("AdamW",), batches=(32, 512), seeds=(0, 1), more_seeds=(100, 101, 102, 103), reserve=0)
+CONFIG = replace(LAPTOP, groups=("AdamW",), batches=(32, 512), seeds=(0, 1), more_seeds=(100, 101, 102, 103), reserve=0)
 CONTEXT = {"experiment": "warmup_batch", "preset": "laptop", "corpus": "none", "commit": "none"}
 
 
@@ -47,9 +47,9 @@ def test_runs_keep_the_tokens_or_the_steps_of_the_base_batch():
         by_tokens, by_steps = (LAPTOP.at(equal, batch) for equal in ("tokens", "steps"))
         assert by_tokens.batch * by_tokens.steps == LAPTOP.batch * LAPTOP.steps and by_steps.steps == LAPTOP.steps
         root = (batch / LAPTOP.batch) ** 0.5
-        for name, arm in warmup.ARMS.items():
+        for name, group in warmup.GROUPS.items():
             ratios = np.divide(warmup.rates_of(by_tokens, name), warmup.rates_of(LAPTOP, name))
-            sizes = np.sqrt(ratios) if arm.kind == "lion_ar" else ratios  # of an update: LionAR's is an angle
+            sizes = np.sqrt(ratios) if group.kind == "lion_ar" else ratios  # of an update: LionAR's is an angle
             assert sizes == pytest.approx(root, rel=1e-3), name
     settings = warmup_batch.config.settings(LAPTOP)
     assert len({c.label for c in settings}) == len(settings) == 5 * 3
@@ -96,7 +96,7 @@ def test_a_run_whose_momentum_lasts_too_long_is_not_tested():
 
 
 def test_grids_grow_in_rounds_and_no_run_measures_a_stable_rate():
-    config = replace(CONFIG, arms=("LionA",), reserve=2)
+    config = replace(CONFIG, groups=("LionA",), reserve=2)
     first = warmup_batch.config.settings(config)
     more = warmup_batch.analysis.follow_up(rows_of(config, first, {32: 0.1, 512: 0.3}), config)
     added = [run for runs in more.values() for run in runs]

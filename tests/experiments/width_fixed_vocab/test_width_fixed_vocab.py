@@ -409,7 +409,6 @@ def test_a_partial_table_is_reported(whole, part):
     assert 0 < len(table) and (len(table) < len(whole) or "diverged" in set(table["status"]))
     _, made = everything(table, PART, draw=part == "a few runs")
     assert [c.verdict for c in made] == JUDGED.get(part, ["unresolved", "unresolved"])
-    records.dumps([c.to_dict() for c in made])  # strict JSON raises otherwise
 
 
 def test_a_complete_table_gives_every_result(whole):
