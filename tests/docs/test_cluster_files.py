@@ -25,7 +25,7 @@ def test_ray_accepts_the_file(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_every_machine_mounts_the_shared_file_system_before_ray_starts_and_the_head_trains_nothing(path):
+def test_machines_mount_the_store_before_ray_starts(path):
     config = read(path)
     place = "/mnt/lvp"
     assert any("mount" in command and place in command for command in config["initialization_commands"])

@@ -1,5 +1,5 @@
-"""Rules of the code base: import direction, no cycles of files or packages, light imports, annotated public functions,
-short functions, no private interfaces."""
+"""Rules of the code base: import direction, no cycles of files or packages, light imports, annotated public functions, no
+private interfaces."""
 
 import ast
 import functools
@@ -52,13 +52,6 @@ PRIVATE = re.compile(r"^\s*(from|import) [\w.]*\._(src|private)\b", re.MULTILINE
 def test_no_private_interfaces_of_other_packages_are_used():
     assert PRIVATE.search("from jax._src import x") and PRIVATE.search("    import ray._private.y")  # controls
     assert [path for path in FILES if PRIVATE.search(path.read_text())] == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_functions_stay_small(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            assert node.end_lineno - node.lineno < 60, node.name
 
 
 def executed(node):
@@ -199,7 +192,7 @@ def test_modules_import_only_their_permitted_packages(code):
 
 
 @pytest.mark.slow
-def test_the_drawing_packages_and_ray_are_imported_where_they_are_used():
+def test_heavy_packages_are_imported_where_they_are_used():
     """Each worker process imports `sweeps`, and the local executor works without Ray."""
     imported = installed("import sweeps.__main__")
     assert "jax" in imported and not imported & {"matplotlib", "pandas", "ray", "scipy"}

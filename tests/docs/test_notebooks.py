@@ -187,7 +187,7 @@ def test_inside_a_clone_nothing_is_installed(monkeypatch):
     assert sys.path[0] == str(build.ROOT)
 
 
-def test_without_a_clone_and_an_address_the_setup_raises_an_error(tmp_path, monkeypatch):
+def test_the_setup_needs_a_clone_or_an_address(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="from a clone"):
         run_setup("", tmp_path, monkeypatch)
 

@@ -104,7 +104,7 @@ def test_the_page_on_optimizers_runs(capsys):
 
 
 @pytest.mark.parametrize("framework", ["Flax Linen", "Flax NNX", "Equinox"])
-def test_a_script_of_each_framework_changes_in_five_lines_and_trains(framework, capsys):
+def test_a_script_changes_in_five_lines_and_trains(framework, capsys):
     section = (ROOT / "docs" / "frameworks.md").read_text().split(f"\n## {framework}\n")[1].split("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     assert sum(line.endswith("  # lvp") for line in code.splitlines()) == 5
@@ -114,7 +114,7 @@ def test_a_script_of_each_framework_changes_in_five_lines_and_trains(framework, 
     assert names["losses"][-1] < 0.9 * names["losses"][0]
 
 
-def test_the_page_on_frameworks_lists_the_declarations_of_public_models():
+def test_the_page_on_frameworks_lists_the_declarations():
     page = (ROOT / "docs" / "frameworks.md").read_text()
     constants = {name for name in vars(declarations) if name.isupper() and not name.startswith("_")}
     assert constants == set(re.findall(r"`([A-Z][A-Z0-9_]+)`", page.split("## Public models")[1]))

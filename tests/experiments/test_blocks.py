@@ -27,7 +27,7 @@ def made():
         ("published-sweeps", {"d^−1.00": "d^−1.18 [", "d^0.20": "d^−0.16 ["}),
     ],
 )
-def test_every_published_rate_has_a_row_with_our_number_or_a_reason(made, block, expected):
+def test_every_published_rate_has_our_number_or_a_reason(made, block, expected):
     head, _, *rows = made[block].splitlines()
     sources = {
         "published-ratios": published.TUNED,

@@ -141,7 +141,7 @@ def test_a_cache_in_a_bucket_is_shared(address, texts, tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_corpus_that_cannot_be_used_is_refused_before_the_start(address, spec, problem, dry_run, tmp_path, capfd):
+def test_an_unusable_corpus_is_refused_before_the_start(address, spec, problem, dry_run, tmp_path, capfd):
     out, corpus = tmp_path / "out", spec.format(address)
     with refused() as message:
         sweeps.run("width_vocab", "smoke", out=out, corpus=corpus, dry_run=dry_run, quiet=True)

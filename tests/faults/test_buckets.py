@@ -181,7 +181,7 @@ def test_an_address_that_is_no_sweep(command_here, address):
         assert done.returncode == 2 and f"{address} has no sweep.json" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_an_http_endpoint_and_missing_credentials_name_their_variables(command_here, address, monkeypatch):
+def test_endpoint_and_credentials_name_their_variables(command_here, address, monkeypatch):
     for name, problem in {
         "AWS_ALLOW_HTTP": "set AWS_ALLOW_HTTP=true",
         "AWS_ACCESS_KEY_ID": "set AWS_ACCESS_KEY_ID",

@@ -94,7 +94,7 @@ def test_a_killed_head_ends_the_driver_with_one_line(six_runs, command, cluster,
     watched.assert_whole("head of a Ray cluster is killed", 3, six_runs)
 
 
-def test_a_machine_whose_clock_is_wrong_by_an_hour_changes_nothing(six_runs, command, cluster, tmp_path):  # noqa: F811
+def test_a_clock_that_is_wrong_changes_nothing(six_runs, command, cluster, tmp_path):  # noqa: F811
     variables = libfaketime.get_reload_information()[1] | {"FAKETIME": "-1h"}
     cluster.add(*(f"{name}={value}" for name, value in variables.items()))
     watched = Watched(out := tmp_path / "out")

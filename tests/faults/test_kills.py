@@ -133,9 +133,7 @@ def test_kills_at_random_moments(six_runs, command, tmp_path, request, executor,
 
 
 @pytest.mark.parametrize("begun, ended", [("directory", "bucket"), ("bucket", "directory")])
-def test_a_sweep_that_moves_between_directory_and_bucket_continues(
-    small, whole, address, tmp_path, monkeypatch, begun, ended
-):
+def test_a_sweep_moves_between_directory_and_bucket(small, whole, address, tmp_path, monkeypatch, begun, ended):
     """The objects are copied after the first run was saved and before it is recorded."""
     places = {"directory": str(tmp_path / "out"), "bucket": address}
 

@@ -63,7 +63,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", ERRORS)
 @pytest.mark.parametrize("file", CALLS)
-def test_an_error_of_the_machine_is_raised_with_the_file_and_changes_nothing(file, name, tmp_path, monkeypatch):
+def test_an_error_of_the_machine_names_the_file(file, name, tmp_path, monkeypatch):
     make, call = CALLS[file]
     path, number = make(tmp_path), getattr(errno, name)
     before = contents(tmp_path)
@@ -80,7 +80,7 @@ def test_an_error_of_the_machine_is_raised_with_the_file_and_changes_nothing(fil
     assert str(tmp_path) in line and "; " in line and "\n" not in line
 
 
-def test_an_error_of_the_machine_is_recognised_in_messages_and_causes(tmp_path):
+def test_errors_of_the_machine_are_recognised(tmp_path):
     quoting = ValueError("RESOURCE_EXHAUSTED: Failed to open: \"x\" [os_error_code='24']")
     assert machine_error(quoting, tmp_path).errno == errno.EMFILE
     try:

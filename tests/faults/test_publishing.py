@@ -44,7 +44,7 @@ def restore(folder, content):
         path.write_bytes(data)
 
 
-def test_a_publication_that_is_killed_is_the_older_or_the_newer_result_or_refused(finished, repository, monkeypatch):
+def test_a_killed_publication_is_old_or_new_or_refused(finished, repository, monkeypatch):
     folder = committed.publish(*finished)
     newer = files(folder)
     older_sweep = {**finished[0], "planned": len(finished[1]) - 1}

@@ -40,7 +40,7 @@ def trained_runs(place) -> set[str]:
     return {run for run, outcome in outcomes(place).items() if "valid_loss" in outcome}
 
 
-def test_the_kept_parameters_have_the_validation_loss_of_the_record(kept, whole, monkeypatch, cache):
+def test_kept_parameters_have_the_records_validation_loss(kept, whole, monkeypatch, cache):
     assert outcomes(kept) == outcomes(whole) and not Store(whole).objects.names("weights")
     monkeypatch.setenv("LVP_CACHE", str(cache))
     sweep = existing(Store(kept))

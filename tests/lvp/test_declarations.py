@@ -209,7 +209,7 @@ def test_the_other_orientation_of_gemmas_gates_is_refused():
         optim.describe(rule, tree(shapes), declarations=declarations.GEMMA)
 
 
-def test_every_declaration_decides_a_parameter_of_a_published_model():
+def test_every_declaration_decides_a_published_parameter():
     shapes_by_declarations = {}
     for declared, shapes, *_ in MODELS.values():
         shapes_by_declarations.setdefault(declared, {}).update(shapes)
@@ -218,7 +218,7 @@ def test_every_declaration_decides_a_parameter_of_a_published_model():
         check_used(tree(shapes), [replace(declaration, optional=False) for declaration in declared])
 
 
-def test_declarations_of_a_variant_come_before_those_of_the_model():
+def test_declarations_of_a_variant_come_first():
     untied = tree(gpt2() | {"lm_head/kernel": (768, 50257)})
     # Without its declaration the head is refused, and not treated as a hidden matrix.
     with pytest.raises(InputError, match="'lm_head/kernel'.*no declaration"):

@@ -89,14 +89,14 @@ def test_blocks_in_a_list_are_not_stacked():
 
 
 @pytest.mark.parametrize("parent", ["layers", "ScanBlock_0", "decoder/VmapScanBlock_0", "stack"])
-def test_an_undeclared_stack_of_layers_is_refused_and_not_read_as_heads(parent):
+def test_an_undeclared_stack_of_layers_is_refused(parent):
     # [L, d, heads·hd] could otherwise be read as [d, heads, hd].
     for name in ("query", "out"):
         with pytest.raises(InputError, match=f"'{parent}/attention/{name}/kernel'.*stacked=AXES for stacked layers"):
             classify(tree({f"{parent}/attention/{name}/kernel": (L, d, d)}))
 
 
-def test_a_stack_of_vectors_beside_stacked_matrices_is_not_a_matrix():
+def test_a_stack_of_vectors_is_not_a_matrix():
     params = tree({"layers/up/weight": (L, d, d), "layers/norm/weight": (L, d), "head/weight": (m, d)})
     up = Declaration(r"layers/up/\w+", "hidden", fan_in=(2,), stacked=(0,))
     with pytest.raises(

@@ -77,7 +77,7 @@ def test_a_dry_run_has_the_errors_of_a_run(command_here, corpus, tmp_path, monke
     assert refused(command_here(*words, "--dry-run")) == refused(command_here(*words))
 
 
-def test_a_directory_with_another_sweep_or_other_files_is_not_changed(finished, command_here, tmp_path):
+def test_a_directory_with_other_content_is_not_changed(finished, command_here, tmp_path):
     out, _ = finished
     before = (out / "sweep.json").read_bytes()
     says = (
@@ -161,7 +161,7 @@ def test_a_strangers_directory_executes_nothing(command_here, tmp_path):
     assert executions(tmp_path) == before + 1  # control: the file that the user names is executed
 
 
-def test_a_package_experiments_beside_the_users_script_is_one_line(tmp_path):
+def test_a_users_package_experiments_is_one_line(tmp_path):
     """The working directory precedes PYTHONPATH, and `experiments` is a usual name."""
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "__init__.py").touch()

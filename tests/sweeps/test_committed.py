@@ -23,7 +23,7 @@ GALLERY = (DOCS / "gallery.md").read_text()
 REPUBLISHED = "width_vocab/laptop-wikitext2-adaptive"  # published in the present format
 
 
-def test_readme_docs_and_evidence_agree_with_the_committed_records():
+def test_readme_docs_and_evidence_agree_with_the_records():
     texts = committed.texts(committed.committed())
     made = {committed.README, DOCS / "claims.md", DOCS / "gallery.md", committed.COMMITTED / evidence.NAME}
     assert made <= set(texts)
@@ -108,7 +108,7 @@ def test_a_changed_file_of_a_result_is_refused(finished):
         committed.committed()
 
 
-def test_the_machine_is_that_of_the_records_and_not_that_of_publish():
+def test_the_machine_is_that_of_the_records():
     rows = [{"provenance": {"machine": f"{name}: avx", "device": "cpu"}} for name in ("Epyc", "Xeon", "Epyc")]
     older = [{"provenance": {"device": "cpu"}}]
     assert committed.machine(rows + older, {"platform": "cpu", "workers": 3, "threads": 2}) == "6 cores, Epyc, Xeon"
@@ -133,14 +133,14 @@ def test_changed_values_are_in_the_command():
     assert committed.command(changed).endswith(" --corpus wikitext2 --set head_dim=8 widths=32,64 normalized_rates=")
 
 
-def test_every_committed_figure_is_shown_once_as_bitmap_and_as_vectors():
+def test_every_committed_figure_is_shown_once():
     for folder in SWEEPS:
         place = f"../experiments/results/{folder.parent.name}/{folder.name}"
         for name in ("figure.png", "figure.svg", "records.jsonl.gz"):
             assert GALLERY.count(f"{place}/{name}") == 1
 
 
-def test_every_experiment_names_its_figures_and_the_undrawn_figures():
+def test_every_experiment_names_its_figures():
     for name in experiments.NAMES:
         e = experiments.load(name)
         assert bool(e.paper) == bool(e.answers) and not set(e.answers) & set(e.undrawn)
@@ -163,7 +163,7 @@ def shown(claim="unresolved", **changes):
     return dataclasses.replace(one, **({"experiment": experiment} | changes))
 
 
-def test_the_gallery_depends_on_records_claims_and_committed_results():
+def test_the_gallery_depends_on_the_records():
     before = committed.gallery([shown()], DOCS)
     assert "**unresolved**: it falls" in before and "commit abc, on cpu" in before
     missing = re.findall(r"^- .*, figure 5 \(`(\w+)`\): no result is committed$", before, re.MULTILINE)

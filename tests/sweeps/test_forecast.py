@@ -86,7 +86,7 @@ def test_packs_keep_their_runs_and_hold_all_missing_runs(data, numbers, size, wo
     assert {tuple(p.runs) for p in packs} == {tuple(p.runs) for p in everything if not missing.isdisjoint(p.runs)}
 
 
-def test_expensive_settings_come_first_and_workers_compile_different_programs():
+def test_expensive_settings_come_first():
     costs = {"a": 1e9, "b": 8e9, "c": 4e9, "d": 2e9}
     found = [
         Planned(label, SimpleNamespace(flops_per_run=cost), None, {f"{label}{i}": None for i in range(4)})
@@ -116,7 +116,7 @@ def test_the_expected_time_is_the_work_over_the_speed():
     assert forecast.expected(planned([0]), 2, accelerator=False).seconds == forecast.START
 
 
-def test_the_share_of_a_setting_lies_between_those_of_its_neighbours_in_size():
+def test_the_share_lies_between_those_of_neighbours():
     def share(params):
         return forecast.training_share(SimpleNamespace(num_params=params))
 

@@ -59,7 +59,7 @@ def steps(out):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("executor", ["local", "ray"])
-def test_an_interrupted_sweep_saves_and_continues_with_the_same_bits(command, undisturbed, tmp_path, executor, number):
+def test_an_interrupted_sweep_continues_with_the_same_bits(command, undisturbed, tmp_path, executor, number):
     out = tmp_path / "out"
     process = command(*RUN, "--executor", executor, *OPTIONS, "--out", out, start=True, **LONG)
     deadline = time.monotonic() + 300

@@ -101,7 +101,7 @@ def test_quiet_prints_nothing(command_here, tmp_path):
     assert (out / "table.csv").exists()
 
 
-def test_the_default_directory_is_named_after_experiment_preset_and_hash(command_here, tmp_path, monkeypatch):
+def test_the_default_directory_has_preset_and_hash(command_here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command_here("run", written(tmp_path), *INLINE).returncode == 0
     assert command_here("run", tmp_path / "mine.py", *INLINE, count="2").returncode == 0

@@ -119,7 +119,7 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_adaptive_sweep_trains_some_of_the_grids_runs_and_is_reused(command, tmp_path):
+def test_an_adaptive_sweep_trains_some_runs_of_the_grid(command, tmp_path):
     """The second sweep has one more width. The runs of the other widths, later rounds among them, are reused."""
     rates = {"rates": "0.003,0.01,0.03,0.1,0.3", "design": "adaptive"}
     run, first, second = ("run", "width_vocab", "--preset", "smoke", *LOCAL, "--out"), tmp_path / "1", tmp_path / "2"

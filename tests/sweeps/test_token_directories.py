@@ -31,7 +31,7 @@ def made(tmp_path_factory):
 
 @pytest.mark.parametrize("order", ["rows", "windows"])
 @pytest.mark.parametrize("slice_bytes", [None, 5000])
-def test_a_run_gets_the_same_batches_from_tokens_and_from_the_text(made, tmp_path, order, slice_bytes):
+def test_tokens_and_text_give_the_same_batches(made, tmp_path, order, slice_bytes):
     text, out = made
     seen = []
     for corpus in (f"text:{text}", f"tokens:{out}"):

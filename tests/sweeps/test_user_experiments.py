@@ -58,7 +58,7 @@ def test_a_follow_up_without_a_limit_is_called_once(tmp_path):
         assert {file.name for file in (out / "records").iterdir()} == before.keys()
 
 
-def test_a_follow_up_with_a_limit_is_called_until_it_adds_no_run(tmp_path, capsys):
+def test_a_follow_up_is_called_until_it_adds_no_run(tmp_path, capsys):
     """Each round squares the largest square below 100: 0, 1 and 4, then 16, then 256."""
     limit = (
         FOLLOW_UP[1]
@@ -107,7 +107,7 @@ def test_the_reserved_key_of_an_outcome_is_refused(tmp_path):
     assert not list(out.glob("records/*"))
 
 
-def test_a_changed_file_draws_on_request_and_starts_another_sweep(tmp_path, capsys):
+def test_a_changed_file_starts_another_sweep(tmp_path, capsys):
     path, out = written(tmp_path), tmp_path / "out"
     inline(path, out)
     path.write_text(path.read_text().replace("sum {", "total {"))

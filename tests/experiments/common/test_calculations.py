@@ -71,7 +71,7 @@ def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
         assert claim.value == pytest.approx(1) and "factor of up to 1.0;" in claim.note
 
 
-def test_the_fit_of_the_frequencies_gives_the_exponents_of_both_halves_and_the_rival_form():
+def test_the_fit_of_frequencies_gives_both_exponents():
     ranks = np.geomspace(1, 4096, 80)
     broken = np.where(ranks < 64, ranks**-0.9, 64**0.4 * ranks**-1.3)
     fits = [
@@ -201,7 +201,7 @@ def test_a_partial_sweep_can_be_reported():
         )
 
 
-def test_covariances_that_are_not_diagonal_do_not_support_the_claim():
+def test_other_covariances_do_not_support_the_claim():
     config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, "exact")
     table["top_covariance"] = 0.1 * table["top_variance"]
@@ -227,7 +227,7 @@ def test_a_claim_names_the_width_of_its_measurement():
     assert all("at d 128, m = 8 d" in claim.note for claim in ratios)
 
 
-def test_every_point_has_an_error_bar_and_no_legend_covers_a_point():
+def test_points_have_error_bars_and_no_legend_on_them():
     config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, "exact")
     figure = feature_learning.figure.figure(table, config, preset="laptop", corpus="none", partial=None)
@@ -252,7 +252,7 @@ def test_a_text_corpus_refuses_a_vocabulary_below_256():
     )
 
 
-def test_a_regime_with_fewer_than_two_widths_is_left_out_and_reported():
+def test_a_regime_of_one_width_is_left_out_and_reported():
     config = feature_learning.Config(corpus="python-docs", widths=(16, 32, 64), fixed_vocab=128, largest=2048)
     assert [len(pairs) for pairs in feature_learning.config.regimes(config).values()] == [0, 2, 2]
     lines = feature_learning.analysis.summary(learning_table(config, "exact"), config).splitlines()

@@ -99,7 +99,7 @@ def choices_of(setting):
 
 
 @pytest.mark.parametrize("preset", width_vocab.PRESETS)
-def test_settings_of_every_preset_differ_from_the_paper_preset_only_in_sizes(preset):
+def test_presets_differ_from_the_papers_only_in_sizes(preset):
     config = width_vocab.PRESETS[preset]
     settings = width_vocab.config.grid_settings(config)
     if config.design == "grid":  # test_hidden_constant.py tests the runs of the workstation preset
@@ -115,7 +115,7 @@ def test_settings_of_every_preset_differ_from_the_paper_preset_only_in_sizes(pre
         decoder(c.setting.model)
 
 
-def test_the_laptop_preset_of_width_vocab_has_the_specified_sizes():
+def test_width_vocabs_laptop_preset_has_the_stated_sizes():
     config = width_vocab.PRESETS["laptop"]
     assert len(config.widths) >= 4 and 32 <= min(config.widths) and max(config.widths) <= 128
     assert any(width & (width - 1) for width in config.widths)
@@ -130,7 +130,7 @@ DECODERS += ("representation_change", "row_growth", "warmup", "warmup_batch", "w
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_every_decoder_experiment_takes_the_settings_of_size_and_precision(name):
+def test_every_decoder_experiment_takes_the_same_settings(name):
     planned = experiments.load(name).settings(experiments.configured(name, "smoke", SHARED))
     settings = [each.setting for each in planned if isinstance(each.setting, training.Setting)]
     assert settings
@@ -139,7 +139,7 @@ def test_every_decoder_experiment_takes_the_settings_of_size_and_precision(name)
         assert (setting.model.remat, setting.model.param_dtype) == ("block", "bfloat16")
 
 
-def test_a_moment_dtype_reaches_the_state_and_needs_an_optimizer_that_has_it():
+def test_a_moment_dtype_reaches_the_state():
     config = experiments.configured("width_vocab", "smoke", {"moment_dtype": "bfloat16"})
     state = training.Program(width_vocab.config.settings(config)[0].setting).run_shapes()
     dtypes = {x.dtype.name for x in jax.tree.leaves(state["opt"]) if x.ndim == 2}
@@ -267,7 +267,7 @@ def verdicts_of(slope, seed):
 
 
 @pytest.mark.slow
-def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
+def test_each_kind_of_rows_has_a_slope_at_every_horizon():
     """In at least 90 % of 80 fits, the 95 % interval contains the planted exponent."""
     covered = []
     for seed in range(8):
@@ -291,7 +291,7 @@ def test_a_horizon_beyond_the_steps_of_the_runs_is_refused():
         width_vocab.analysis.optima(table, config, "sqrt", config.steps + 1)
 
 
-def test_the_table_of_token_rows_has_the_planted_powers_and_tolerance():
+def test_the_table_of_token_rows_has_the_planted_powers():
     table, config = synthetic_sweep(-0.5, noise=1e-4, plain=0.2, drift=0.15)
     # The exponent moves by drift · ln f, so ln(best rate) of width d has the slope drift · ln(d/64) over ln(steps).
     planted = 0.15 * np.mean(np.log(np.array(config.widths) / 64))
@@ -355,7 +355,7 @@ def runs_of_the_adaptive_design(table, config):
     return kept
 
 
-def test_the_adaptive_design_has_the_planted_slope_from_fewer_runs():
+def test_the_adaptive_design_has_the_planted_slope():
     context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(-0.5)
     assert width_vocab.analysis.follow_up(table, config) == {}  # control: a grid plans no further runs
@@ -408,14 +408,14 @@ def test_the_replay_of_the_adaptive_design_reads_only_its_runs():
     assert "| all | – | 0 | 0 (0%) | – | – | – |" in nothing
 
 
-def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():
+def test_the_root_rule_is_judged_by_its_distance():
     table, config = synthetic_sweep(0.3)
     table["train_loss"] = 1 + 8 * (table["train_loss"] - 1)  # steeper curves: missing the optimum then costs more
     gap, (low, high) = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert gap > config.tolerance and low < gap < high
 
 
-def test_each_reading_has_five_claims_and_the_note_gives_the_excess_loss_of_each_rule():
+def test_each_reading_has_claims_with_the_excess_losses():
     """The planted exponents are −0.5 (rows × √d) and 0.1 (plain rows)."""
     context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(-0.5)
@@ -432,7 +432,7 @@ def test_each_reading_has_five_claims_and_the_note_gives_the_excess_loss_of_each
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("exponent", "rival"), [(-0.25, 0.0), (-0.75, -1.0)])
-def test_rules_that_are_equally_far_from_the_exponent_have_no_preference(exponent, rival):
+def test_rules_equally_far_have_no_preference(exponent, rival):
     """At most 5 of 100 sweeps decide between the rules."""
     decided = 0
     for seed in range(100):
@@ -442,7 +442,7 @@ def test_rules_that_are_equally_far_from_the_exponent_have_no_preference(exponen
     assert decided <= 5
 
 
-def test_a_run_that_diverged_at_the_selected_rate_leaves_the_cost_unknown():
+def test_divergence_at_the_selected_rate_hides_the_cost():
     table, config = synthetic_sweep(-0.5)
     width = config.widths[-1]
     at_width = (table["cell.model.width"] == width) & (table["lane.seed"] == config.seeds[0])
@@ -451,7 +451,7 @@ def test_a_run_that_diverged_at_the_selected_rate_leaves_the_cost_unknown():
     assert width_vocab.analysis.transfer_gap(table, config, "sqrt").interval is None
 
 
-def test_the_cost_of_the_square_root_rule_is_unknown_if_the_optimum_is_off_the_grid():
+def test_the_cost_is_unknown_if_the_optimum_is_off_the_grid():
     table, config = synthetic_sweep(3.0)  # the optimum of the smallest width lies below the grid
     gap, interval = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert np.isnan(gap) and interval is None
@@ -467,7 +467,7 @@ def test_unknown_numbers_are_dashes():
     assert slope_text(slope((32, 64), [best, best])) == "0.00, no interval"
 
 
-def test_a_recorded_sweep_keeps_what_it_did_when_a_field_is_added():
+def test_a_recorded_sweep_keeps_its_meaning_with_new_fields():
     """The record is older than the field `reserve`, whose value in the preset would refuse the recorded grid."""
     warmup = experiments.load("warmup")
     recorded = experiments.to_dict(experiments.configured(warmup, "laptop", {"reserve": 0, "adam_rates": [0.01, 0.02]}))

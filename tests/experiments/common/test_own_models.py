@@ -148,7 +148,7 @@ def test_packed_runs_equal_single_runs(tokens):
         np.testing.assert_allclose(outcome.curve_losses, alone.curve_losses, rtol=1e-5)
 
 
-def test_micro_batches_clipping_and_streamed_rows_are_those_of_a_decoder(tokens):
+def test_micro_batches_and_clipping_are_a_decoders(tokens):
     """Parts of a batch change rounding only. Recorded norms are those before clipping."""
     run = ModelRun(0.1, 0)
     (whole,), (parts,), (clipped,) = (

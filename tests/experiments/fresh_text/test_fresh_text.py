@@ -30,7 +30,7 @@ def verdicts(table, config):
 
 
 @pytest.mark.parametrize("preset", fresh_text.PRESETS)
-def test_every_preset_has_settings_with_distinct_names_and_models_that_exist(preset):
+def test_every_presets_settings_have_distinct_names(preset):
     config = fresh_text.PRESETS[preset]
     settings = fresh_text.config.settings(config)
     assert len({c.label for c in settings}) == len(settings) == len(config.groups) * len(config.shapes)
@@ -126,7 +126,7 @@ def test_selecting_seeds_choose_and_judging_seeds_judge():
         assert np.array_equal(before.judged[1], after.judged[1])
 
 
-def test_the_search_follows_the_best_place_and_stops_at_the_limit():
+def test_the_search_follows_the_best_place():
     config = replace(LAPTOP, widths=(64,), vocabs=(1024,))
     _, near = trained(config, Planted(noise=0.0))
     _, far = trained(config, Planted(noise=0.0, constant=0.8, ratio=16.0))
@@ -303,7 +303,7 @@ def test_bad_configurations_are_refused(values, message):
         experiments.configured(fresh_text.EXPERIMENT, "laptop", values)
 
 
-def test_every_preset_has_a_summary_and_a_figure_from_few_and_from_all_runs():
+def test_every_preset_has_a_figure_from_few_and_all_runs():
     for preset in ("laptop", "vocabulary", "practice"):
         config = fresh_text.PRESETS[preset]
         first = {c.label: c.runs[:1] for c in fresh_text.config.settings(config)[:1]}

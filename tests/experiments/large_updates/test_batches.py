@@ -16,7 +16,7 @@ IMAGES = np.arange(1, 40 * 6 * 6 * 2 + 1, dtype=np.float32).reshape(40, 6, 6, 2)
 
 
 @pytest.mark.parametrize("count, batch", [(1, 1), (10, 10), (37, 8)])
-def test_an_epoch_repeats_no_example_and_drops_fewer_than_a_batch(count, batch):
+def test_an_epoch_repeats_no_example(count, batch):
     steps = count // batch
     drawn = np.stack([draw(KEY, step, count, batch) for step in range(2 * steps)])
     assert drawn.dtype == np.int32 and drawn.shape == (2 * steps, batch)
@@ -49,7 +49,7 @@ def test_batches_depend_only_on_key_and_step():
 
 
 @pytest.mark.parametrize("batch", [0, 51])
-def test_a_batch_that_is_empty_or_larger_than_the_data_set_is_refused(batch):
+def test_a_batch_must_fit_the_data_set(batch):
     with pytest.raises(InputError, match="between 1 and the 50 examples"):
         draw(KEY, 0, 50, batch)
 

@@ -91,7 +91,7 @@ def test_cifar_10_is_read_in_file_order(tmp_path, folder):
 
 
 @pytest.mark.parametrize("folder", ["", "cifar-10-batches-py"])
-def test_the_python_version_is_refused_and_the_right_archive_named(tmp_path, folder):
+def test_another_python_version_names_the_archive(tmp_path, folder):
     (tmp_path / "in" / folder).mkdir(parents=True)
     (tmp_path / "in" / folder / "data_batch_1").write_bytes(b"a pickle")
     refused(
@@ -132,7 +132,7 @@ def test_the_release_is_downloaded_once(archive, tmp_path, capfd):
     assert load_images("cifar10", cache=tmp_path / "cache") == images
 
 
-def test_a_failed_or_different_download_is_refused_with_the_alternative(archive, tmp_path):
+def test_a_bad_download_is_refused_with_the_alternative(archive, tmp_path):
     archive.write_bytes(b"a captive portal's page")
     with pytest.raises(InputError, match="has sha256 .* not the release; pass cifar10:DIR"):
         load_images("cifar10", cache=tmp_path / "cache")
@@ -196,6 +196,6 @@ def refused(spec, message, tmp_path):
         ("cifar10:{dir}", "no CIFAR-10 in .*; pass cifar10:DIR"),
     ],
 )
-def test_bad_specifications_give_a_one_line_error_and_write_nothing(tmp_path, spec, message):
+def test_bad_specifications_are_one_line(tmp_path, spec, message):
     refused(spec.format(dir=tmp_path), message, tmp_path)
     assert not (tmp_path / "cache").exists()

@@ -68,7 +68,7 @@ def test_the_paper_preset_is_the_published_set_up():
     assert (setting.optimizer.options["b1"], setting.optimizer.options["b2"]) == (0.9, 0.999)
 
 
-def test_the_papers_accuracies_and_ranks_are_not_tested_on_other_images():
+def test_accuracies_are_not_tested_on_other_images():
     claims = large_updates.claims.claims(table_of(CONFIG), replace(CONFIG, corpus="digits"), CONTEXT)
     untested = {c.statement for c in claims if c.reason == "digits; the paper trains on CIFAR-10"}
     assert untested == {c.statement for c in claims if "ReLUs" not in c.statement or "leaky" in c.statement}
@@ -122,7 +122,7 @@ def test_equal_counts_support_no_difference(monkeypatch):
     assert claim_verdicts["frozen biases prevent dead ReLUs (standard, × 128)"] == "contradicted"
 
 
-def test_the_claim_about_few_images_compares_at_the_rate_without_a_factor():
+def test_few_images_are_compared_at_the_plain_rate():
     table = table_of(CONFIG)
     few = table["lane.first_images"].fillna(0) > 0
     (claim,) = (c for c in large_updates.claims.claims(table, CONFIG, CONTEXT) if "on 64 images" in c.statement)

@@ -100,7 +100,7 @@ def test_convolution_and_its_gradients_equal_xla(side, stride):
         np.testing.assert_allclose(our_gradient, xla_gradient, atol=3e-5)
 
 
-def test_shortcut_takes_every_other_pixel_and_pads_channels_with_zeros():
+def test_shortcut_takes_every_other_pixel():
     x = jnp.arange(2 * 5 * 5 * 3, dtype=jnp.float32).reshape(2, 5, 5, 3)
     shortened = shortcut(x, 4, 2)
     np.testing.assert_array_equal(shortened[:2], x[:, ::2, ::2])
@@ -214,7 +214,7 @@ def test_every_parameter_has_the_role_of_its_path():
 
 
 @pytest.mark.slow
-def test_a_step_of_rotational_adamw_keeps_the_norm_of_filters_and_moves_biases():
+def test_rotational_adamw_keeps_the_norm_of_filters():
     params, stats = built()
     rates = dict.fromkeys(("hidden", "output", "vector"), 0.05)
     tx = optim.by_role(optim.rotational_adamw, rates, weight_decay=0.01, declarations=DECLARATIONS)

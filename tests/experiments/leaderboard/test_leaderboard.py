@@ -165,7 +165,7 @@ def test_gaps_are_those_planted():
 
 
 @pytest.mark.slow
-def test_a_verdict_that_rests_on_the_edge_of_a_grid_is_unresolved():
+def test_a_verdict_on_the_edge_of_a_grid_is_unresolved():
     """The best reference has the largest ratio of the grid, so that a better reference may lie beyond."""
     config = replace(CONFIG, reference_ratios=(0.25, 1.0, 4.0))
     gaps = {name: 0.001 if name == RECOMMENDED else 0.1 for name in PLANTED}
@@ -175,7 +175,7 @@ def test_a_verdict_that_rests_on_the_edge_of_a_grid_is_unresolved():
 
 
 @pytest.mark.slow
-def test_the_interval_allows_for_a_reference_that_was_badly_chosen():
+def test_the_interval_allows_for_a_bad_reference():
     """On the judging seeds, the losses of the references with the best ratio are multiplied by 1.2."""
     table = whole(CONFIG, dict.fromkeys(PLANTED, 0.005))
     best = analysis.read(table, CONFIG, PLANTED)
@@ -207,7 +207,7 @@ def test_the_evidence_has_the_numbers_of_the_reading():
 
 
 @pytest.mark.slow
-def test_a_diverged_rival_loses_and_a_diverged_favourite_is_contradicted():
+def test_a_diverged_rival_loses_and_a_favourite_too():
     gaps = dict.fromkeys(PLANTED, 0.01)
     table = whole(CONFIG, gaps | {"SP": np.inf})
     assert verdicts(table)[1] == "supported" and verdicts(table)[0] != "contradicted"

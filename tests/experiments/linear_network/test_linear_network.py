@@ -55,7 +55,7 @@ def test_gradients_of_the_pair_loss_equal_their_closed_form(network):
 
 
 @pytest.mark.slow
-def test_one_successor_per_token_gives_the_gradients_of_one_hot_targets(network):
+def test_one_successor_gives_gradients_of_one_hot_targets(network):
     params, pairs = network
     alpha, targets = jnp.sum(pairs, axis=1), jnp.arange(12)[::-1]
     joint = jnp.zeros((12, 12)).at[jnp.arange(12), targets].set(alpha)

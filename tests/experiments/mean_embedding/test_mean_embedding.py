@@ -65,7 +65,7 @@ def verdicts(table, config):
     return {c.statement: c.verdict for c in mean_embedding.claims.claims(table, config, CONTEXT)}
 
 
-def test_every_optimizer_is_tuned_on_one_seed_and_followed_up_on_the_others():
+def test_one_seed_tunes_and_the_others_follow_up():
     settings = mean_embedding.config.settings(CONFIG)
     assert [c.label for c in settings[:6]] == [f"{name}, untied" for name in mean_embedding.config.OPTIMIZERS]
     table = table_of(CONFIG, settings)
@@ -106,7 +106,7 @@ def test_the_seed_that_selects_a_rate_does_not_judge():
     assert verdicts(table, CONFIG) == verdicts(whole(CONFIG), CONFIG)
 
 
-def test_a_loss_claim_allows_for_the_choice_of_the_rate_by_one_seed():
+def test_a_loss_claim_allows_for_the_choice_of_the_rate():
     statement = (
         "if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam (tied head)"
     )
@@ -161,7 +161,7 @@ def test_a_better_fit_does_not_contradict_the_claim():
     assert {v for s, v in claim_verdicts.items() if "linear in token frequency" in s} == {"supported"}
 
 
-def test_runs_without_momentum_are_not_read_as_runs_with_momentum():
+def test_runs_without_momentum_are_read_apart():
     """Both grids of rates contain 0.125. Without a run with momentum the table has no column for it."""
     config = replace(CONFIG, groups=("SGD", "Adam"), heads=("untied",))
     table = whole(config)
@@ -199,7 +199,7 @@ def test_missing_groups_have_no_claims(groups, heads):
     assert set(verdicts(table, config).values()) <= {"supported"}  # only groups that ran have claims
 
 
-def test_a_diverged_group_is_reported_and_left_out_of_the_figure():
+def test_a_diverged_group_is_reported_and_not_drawn():
     table = whole(CONFIG)
     assert set(DRIFT) <= drawn(table, CONFIG)
     lost = table["cell.optimizer.kind"] == "lion_a"

@@ -117,7 +117,7 @@ def test_a_tuned_value_at_the_edge_of_its_grid_is_marked():
     assert all("0.05*" in line for line in lines[1:11]) and "0.25*" in lines[11]
 
 
-def test_one_finished_run_has_a_summary_and_a_figure_and_no_verdict():
+def test_one_finished_run_has_a_figure_and_no_verdict():
     runs = {c.label: c.runs[:1] * (c.label == "Adam") for c in muon.config.settings(CONFIG)}
     one = table_of(CONFIG, runs, planted(0.1, 0.1))
     assert len(one) == 1 and muon.analysis.summary(one, CONFIG).count("–") >= len(muon.config.groups(CONFIG))

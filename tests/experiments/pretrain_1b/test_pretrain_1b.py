@@ -90,7 +90,7 @@ def ratios_of(runs) -> list[float]:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_settings_of_a_preset_differ_in_scored_steps_only_and_can_train_their_runs(preset):
+def test_the_settings_differ_in_scored_steps_only(preset):
     config = PRESETS[preset]
     plain, scored = settings(config)
     for planned in (plain, scored):
@@ -124,7 +124,7 @@ def test_claims_follow_the_planted_values():
     assert [by_word[x] for x in (BETTER, BY_WORD, BY_WORD_THROUGHOUT)] == ["supported", "contradicted", "contradicted"]
 
 
-def test_the_rate_is_selected_at_root_d_on_seeds_that_judge_nothing():
+def test_other_seeds_select_the_rate_at_root_d():
     first = settings(TUNED)[0].runs
     assert {run.seed for run in first} == set(TUNED.selecting_seeds)
     for best in (0.003, 0.006):
@@ -164,7 +164,7 @@ def test_claims_about_a_small_model_are_our_results():
     assert {c.source for c in claims if c.statement != SHRINKS} == {f"Hayou & Liu 2025, figure {n}" for n in (4, 5)}
 
 
-def test_the_best_ratio_is_not_judged_at_a_rate_that_was_not_tuned():
+def test_the_best_ratio_is_judged_at_a_tuned_rate():
     claims = pretrain_1b.claims.claims(table(best=400.0), CONFIG, CONTEXT)
     untested = [c for c in claims if c.verdict == NOT_TESTED]
     assert {c.statement for c in untested} == {NEAR, LITTLE, SHRINKS}
@@ -172,14 +172,14 @@ def test_the_best_ratio_is_not_judged_at_a_rate_that_was_not_tuned():
         assert "η = 0.003 was not tuned" in claim.reason and "is the largest tried" in claim.reason
 
 
-def test_the_best_ratio_is_not_judged_at_a_rate_at_the_edge_of_its_grid():
+def test_the_best_ratio_is_not_judged_at_an_edge_rate():
     claims = pretrain_1b.claims.claims(tuned_table(0.012, best=400.0), TUNED, CONTEXT)
     untested = [c for c in claims if c.verdict == NOT_TESTED]
     at_edge = {c.statement for c in untested if c.reason == "η = 0.012 is at the edge of its grid"}
     assert at_edge == {NEAR, LITTLE, SHRINKS}
 
 
-def test_a_small_gain_is_unresolved_if_the_largest_ratio_is_the_best():
+def test_a_small_gain_at_the_largest_ratio_is_unresolved():
     """The gain over √d is below the margin at all measured ratios, but a larger ratio may gain more."""
     largest = TUNED.ratios[-1]
     for best, verdict in ((largest, "unresolved"), (largest / 2, "supported")):
@@ -189,7 +189,7 @@ def test_a_small_gain_is_unresolved_if_the_largest_ratio_is_the_best():
         assert [f"ratio {largest:g}" in claim.note for claim in about_larger] == [best == largest] * 3
 
 
-def test_a_lead_that_is_lost_on_the_way_is_not_a_lead_throughout():
+def test_a_lost_lead_is_not_a_lead_throughout():
     """Ratio 1 leads in the middle of the training."""
     losses = table()
     at_one = np.isclose(losses["lane.learning_rates.embedding"], CONFIG.rate)
@@ -218,7 +218,7 @@ def test_words_are_scored_at_equal_distances_and_only_if_asked():
     assert claim.reason == "words are scored only at the end of training"
 
 
-def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
+def test_a_diverged_ratio_gives_no_verdict():
     lost = table()
     at_one = np.isclose(lost["lane.learning_rates.embedding"], CONFIG.rate)
     lost.loc[at_one, ["status", "valid_loss"]] = ["diverged", np.nan]

@@ -87,7 +87,7 @@ def test_sensitivity_is_the_excess_loss_at_twice_the_rate(reading, name):
         assert tuned.sensitivity == pytest.approx(excess / floor, rel=0.05)
 
 
-def test_the_transfer_gap_is_the_excess_loss_at_the_constant_of_the_base(reading):
+def test_the_transfer_gap_is_the_excess_loss(reading):
     for name, (power, steepening, floor) in SP_IS_WORST.items():
         for d, tuned in reading[name].widths.items():
             growth = d / CONFIG.width
@@ -126,7 +126,7 @@ def test_claims_are_supported_if_only_sp_is_worse():
     assert verdicts(SP_IS_WORST) == ["supported"] * 6
 
 
-def test_claims_are_contradicted_if_the_embeddings_rate_does_not_help():
+def test_claims_are_contradicted_without_an_effect():
     """Negative control. μP's best constant falls, and μP has a lower loss than SP."""
     planted = {
         "LVP": (-0.6, 0.0, 2.1),
@@ -143,7 +143,7 @@ def test_equal_rules_decide_nothing():
     assert verdicts(planted)[:4] == ["unresolved", "not tested here", "unresolved", "unresolved"]
 
 
-def test_a_best_constant_at_the_edge_of_the_grid_decides_no_difference_of_losses():
+def test_a_constant_at_the_edge_decides_no_difference():
     """SP's best constant at the largest width lies below the grid, so that SP's loss is an upper bound."""
     answers = claims.claims(whole(SP_IS_WORST | {"SP": (-2.0, 0.0, 2.2)}), CONFIG, CONTEXT)
     assert answers[0].verdict == "unresolved" and "edge of its grid: SP" in answers[0].note
@@ -159,7 +159,7 @@ def test_too_few_seeds_cannot_judge():
 
 
 @pytest.mark.parametrize("diverged", [(), CONFIG.constants[-3:], CONFIG.constants])
-def test_unfinished_and_diverged_sweeps_have_a_summary_and_a_figure(diverged):
+def test_unfinished_sweeps_have_a_summary_and_a_figure(diverged):
     runs = {c.label: list(c.runs) for c in rate_transfer.EXPERIMENT.settings(CONFIG)}
     for few in ({label: own[:1] for label, own in runs.items()}, runs):
         table = table_of(SP_IS_WORST, few, diverged=diverged)

@@ -105,7 +105,7 @@ def test_groups_of_one_optimizer_share_a_setting():
 
 
 @pytest.mark.parametrize("preset", representation_change.PRESETS)
-def test_every_trained_setting_is_one_program_that_can_train_its_runs(preset):
+def test_every_trained_setting_is_one_program(preset):
     config = representation_change.PRESETS[preset]
     for _, setting, runs, _ in representation_change.config.trained(config):
         for run in runs:
@@ -137,7 +137,7 @@ def test_claims_follow_the_planted_values():
     assert set(claim_verdicts.values()) == {"supported"}
 
 
-def test_a_batch_below_the_inverse_ratio_is_judged_at_the_papers_length():
+def test_a_small_batch_is_judged_at_the_papers_length():
     """Shorter sequences have a smaller φ, so that the paper's batch may exceed 1/φ although it does not here."""
     statement = "the batch exceeds 1/φ for nearly all of training (LionAR)"
     for context, verdict in ((64, NOT_TESTED), (1024, "contradicted")):
@@ -149,7 +149,7 @@ def test_a_batch_below_the_inverse_ratio_is_judged_at_the_papers_length():
         assert verdicts(table_of(trained(config, snr=small)), config)[statement] == "unresolved"
 
 
-def test_figure_fours_batch_is_not_tested_at_another_batch_and_two_seeds_judge_nothing():
+def test_figure_4_is_tested_only_at_its_batch():
     for config, says in ((SMALL_BATCH, "the runs train with batch 32, the paper with 480"), (TWO, "2 judging seeds")):
         claims = representation_change.claims.claims(table_of(trained(config)), config, CONTEXT)
         reasons = {c.statement: c.reason for c in claims if "figure 4" in c.source}
@@ -260,7 +260,7 @@ def test_a_partial_sweep_can_be_reported(kinds):
     assert ("simulated/equation 9" in text) == (calculated in kinds) and ("AdamW" in text) == (trained in kinds)
 
 
-def test_no_legend_covers_a_panel_and_negative_ratios_are_not_drawn():
+def test_no_legend_covers_a_panel():
     config = replace(LAPTOP, groups=("LionAR",))
     table = table_of(calculated(config), trained(config, neuron_snr=lambda part: 1 - 2 * part))
     figure = drawn(table, config)

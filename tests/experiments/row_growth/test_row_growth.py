@@ -91,7 +91,7 @@ def test_runs_of_a_setting_are_those_that_were_planned(lawful):
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_planted_law_is_supported_and_its_powers_are_recovered(lawful):
+def test_the_planted_law_is_supported(lawful):
     made = claims(lawful)
     assert [c.verdict for c in made] == ["supported"] * len(made) and len(made) == 9
     fitted = analysis.exponents(CONFIG, analysis.points(lawful, CONFIG))

@@ -218,7 +218,7 @@ def test_the_drawn_schedule_equals_the_trained_schedule():
 
 
 @pytest.mark.slow
-def test_a_diverged_rate_is_skipped_and_a_diverged_group_is_reported(whole):
+def test_diverged_rates_are_skipped_and_groups_reported(whole):
     table = whole.copy()
     best = table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]
     table.loc[best & (table["cell.optimizer.kind"] == "adamw"), ["status", "valid_loss"]] = ["diverged", np.nan]
@@ -308,7 +308,7 @@ def stable_claim(table, config):
 
 
 @pytest.mark.parametrize("loss", [5.0, np.nan], ids=["a large loss", "diverged"])
-def test_a_few_unstable_judging_seeds_are_counted_and_do_not_cancel_the_claim(loss):
+def test_a_few_unstable_seeds_do_not_cancel_the_claim(loss):
     config = replace(CONFIG, groups=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04))  # the last is unstable
     table = followed(config).copy()
     before = stable_claim(table, config)
@@ -322,7 +322,7 @@ def test_a_few_unstable_judging_seeds_are_counted_and_do_not_cancel_the_claim(lo
     assert stable_claim(table, config).reason.endswith("unstable with 2 of 8 judging seeds")  # more than a fifth
 
 
-def test_instability_alone_does_not_support_a_gap_at_the_stable_rate():
+def test_instability_alone_supports_no_gap():
     """Negative control: no gap, and the largest number of unstable judging seeds at which the claim is judged."""
     config = replace(
         CONFIG, groups=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04), more_seeds=tuple(range(100, 116))
@@ -338,7 +338,7 @@ def test_instability_alone_does_not_support_a_gap_at_the_stable_rate():
         assert claim.verdict == ("unresolved" if judged else NOT_TESTED)
 
 
-def test_a_gap_of_another_sign_at_the_next_rate_leaves_the_claim_about_the_stable_rate_open():
+def test_a_gap_of_another_sign_leaves_the_claim_open():
     """The next rate is not stable without warm-up. Warm-up helps at the stable rate, and hurts at the next rate."""
     config = replace(CONFIG, groups=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04))
     table = followed(config).copy()
@@ -352,7 +352,7 @@ def test_a_gap_of_another_sign_at_the_next_rate_leaves_the_claim_about_the_stabl
     assert stable_claim(table, config).verdict == "supported"  # negative control: the next rate is unknown
 
 
-def test_an_group_that_does_not_hold_the_rrc_tests_no_claim_about_held_rrc(monkeypatch):
+def test_only_a_held_rrc_tests_claims_about_it(monkeypatch):
     config = replace(CONFIG, groups=("LionAR", "LionAR, RRC held"))
     for first, untested in ((2.0, True), (1.2, False)):
         monkeypatch.setitem(EARLY, "LionAR, RRC held", {"representation_change": first})
@@ -361,7 +361,7 @@ def test_an_group_that_does_not_hold_the_rrc_tests_no_claim_about_held_rrc(monke
         assert all(("is 2.0 times" in c.reason) == untested for c in about)
 
 
-def test_a_rate_above_which_no_rate_was_tried_may_not_be_the_largest_stable_rate():
+def test_the_last_tried_rate_may_not_be_the_largest_stable():
     config = replace(CONFIG, groups=("LionA",), adam_rates=(0.0127, 0.016, 0.0202))  # all stable
     claim = stable_claim(followed(config), config)
     assert (claim.verdict, claim.reason) == (
@@ -384,7 +384,7 @@ def test_a_small_rate_with_a_large_loss_is_stable():
     assert analysis.stable_rate(table, config, "LionA") == 0.008
 
 
-def test_the_stable_rate_is_the_largest_at_which_no_selecting_seed_is_unstable(whole):
+def test_the_stable_rate_is_the_largest_stable_one(whole):
     rates = warmup_runs.rates_of(CONFIG, "LionA")
     means = analysis.losses(whole, CONFIG, "LionA", 0.0).mean(axis=1)
     stable = [rate for rate, loss in zip(rates, means, strict=True) if loss < means.min() + analysis.UNSTABLE - 0.02]

@@ -70,12 +70,12 @@ def test_claims_follow_the_planted_gaps(gaps, verdict):
     assert "equal tokens" in warmup_batch.analysis.summary(table, CONFIG)
 
 
-def test_a_best_rate_at_the_edge_of_its_grid_leaves_the_claim_open():
+def test_a_best_rate_at_the_edge_leaves_the_claim_open():
     claims = warmup_batch.claims.claims(table_of({32: 0.1, 512: 0.3}, best=0), CONFIG, CONTEXT)
     assert {c.verdict for c in claims} == {"unresolved"} and "at the edge of its grid" in claims[0].note
 
 
-def test_a_best_rate_at_the_edge_matters_only_if_it_could_change_the_verdict():
+def test_an_edge_matters_only_if_it_could_change_the_verdict():
     """Only runs with warm-up at the largest batch have their best rate at the edge: a better rate widens their gap."""
     whole = table_of({32: 0.1, 512: 0.3})
     rates = warmup.rates_of(CONFIG.at("steps", 512), "AdamW")

@@ -82,7 +82,7 @@ def planted(d, rate, hidden, factors):
     return 2 + np.log(hidden / best) ** 2 + 0.1 * np.log(rate / LAPTOP.rates[at]) ** 2
 
 
-def test_rays_surround_the_best_rate_at_the_best_hidden_rate_of_the_width():
+def test_rays_surround_the_best_rate():
     """Expected values are by hand. A best η_E at or next to the end of its grid shortens the reach."""
     more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted), STAR)
     changes = [("output_rate_factors", 0.25), ("output_rate_factors", 4.0), ("output_std_factors", 4.0)]
@@ -98,7 +98,7 @@ def test_rays_surround_the_best_rate_at_the_best_hidden_rate_of_the_width():
         assert runs == [width_fixed_vocab.config.run(d, STAR.vocab, *point) for point in expected]
 
 
-def test_a_star_changes_one_factor_at_a_time_and_is_part_of_the_full_grid():
+def test_a_star_changes_one_factor_at_a_time():
     full = width_fixed_vocab.config.settings(replace(LAPTOP, design="full"))
     settings, more = (
         width_fixed_vocab.config.settings(LAPTOP),
@@ -114,7 +114,7 @@ def test_a_star_changes_one_factor_at_a_time_and_is_part_of_the_full_grid():
         assert {x for (x,) in changed} == set(product(FACTORS, (0.25, 4.0)))
 
 
-def test_only_a_star_has_a_follow_up_and_its_rays_change_no_choice():
+def test_only_a_star_has_a_follow_up():
     assert width_fixed_vocab.analysis.follow_up(table_of(FULL, bowl(-0.5)), FULL) == {}
     loss = bowl(-0.5, better=("output_rate_factors", 4.0), by=2)
     once, again = (width_fixed_vocab.analysis.follow_up(make(LEAN, loss), LEAN) for make in (first_stage, table_of))
@@ -270,7 +270,7 @@ def test_a_best_rate_at_the_end_of_a_ray_supports_nothing():
     assert claim.verdict == "unresolved" and "all points at d 32" in claim.note
 
 
-def test_unequal_settings_at_a_hidden_rate_of_other_seeds_are_not_compared():
+def test_only_equal_hidden_rates_are_compared():
     table = table_of(STAR, bowl(-0.5))
     selecting = table["lane.seed"].isin(STAR.selecting_seeds) & (table["cell.model.width"] == 48)
     selecting &= np.isclose(table[HIDDEN] * 48, 0.4)
@@ -315,7 +315,7 @@ def test_gaps_equal_their_definition(config):
     ("better", "verdict"),
     [(("embedding_std_factors", 4.0), "supported"), (("output_std_factors", 4.0), "contradicted")],
 )
-def test_the_embedding_is_not_in_the_claim_about_hidden_and_output(better, verdict):
+def test_the_embedding_is_not_in_the_claim_on_hidden(better, verdict):
     table = table_of(replace(PART, embedding_std_factors=(1.0, 4.0)), bowl(-0.5, better=better))
     claim = width_fixed_vocab.claims.claims(table, replace(PART, embedding_std_factors=(1.0, 4.0)), CONTEXT)[1]
     assert claim.verdict == verdict
@@ -358,7 +358,7 @@ def test_the_curve_uses_the_best_hidden_rate():
     "hidden_rates, flagged",
     [((0.1, 0.2, 0.4), (32, 128)), ((0.05, 0.1, 0.2, 0.4, 0.8), ()), ((0.2,), ()), ((0.1, 0.2), (32, 48, 80, 128))],
 )
-def test_a_best_hidden_rate_at_a_grid_end_is_flagged_and_excluded_from_the_slope(hidden_rates, flagged):
+def test_a_hidden_rate_at_the_edge_is_not_in_the_slope(hidden_rates, flagged):
     """The middle widths lie on d^(−1/2) and the others do not."""
     config, best, noise = replace(LEAN, hidden_rates=hidden_rates), {32: 0.1, 128: 0.4}, np.random.default_rng(0)
 

@@ -49,7 +49,7 @@ def trained(config, **planted):
 
 
 @pytest.mark.parametrize("design", ["adaptive", "grid"])
-def test_every_width_trains_at_the_constant_tuned_at_the_smallest_width(design):
+def test_every_width_trains_at_the_tuned_constant(design):
     config = replace(WORKSTATION, design=design)
     table, settings = trained(config)
     tuning = set(config.tuning_seeds)
@@ -93,7 +93,7 @@ def test_the_edge_of_the_tried_constants_is_reported():
     assert analysis.hidden_constant_text(table, WORKSTATION, "sqrt").endswith("at the edge of these values")
 
 
-def test_a_reading_without_a_finished_setting_has_no_constant_and_no_further_runs():
+def test_a_reading_without_a_result_gets_no_further_runs():
     first = width_vocab.config.settings(WORKSTATION)
     rows = [row_of(planned.setting, run) for planned in first for run in planned.runs]
     table = pd.DataFrame(rows)
@@ -125,7 +125,7 @@ def test_vocab_effect_does_not_tune():
         experiments.configured("vocab_effect", "laptop", {"hidden_constants": "0.1,0.2,0.4", "tuning_seeds": "7"})
 
 
-def test_a_stored_configuration_keeps_values_that_are_defaults_of_the_class():
+def test_a_stored_configuration_keeps_class_defaults():
     """The workstation preset has other values. A sweep's manifest stores `to_dict`."""
     changes = {"design": "grid", "hidden_constants": (), "tuning_seeds": ()}
     config = experiments.configured("width_vocab", "workstation", changes)

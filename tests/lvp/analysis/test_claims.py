@@ -170,13 +170,13 @@ def test_seeds_that_cannot_judge_are_refused_in_one_line(judging, selecting, say
     assert line.startswith(says) and bool(line) == bool(says) and "\n" not in line
 
 
-def test_claims_that_differ_only_in_corpus_and_commit_are_merged():
+def test_claims_of_several_corpora_are_merged():
     one = claim(corpus="a", commit="x")
     others = [claim(corpus="b", commit="x"), claim(corpus="b", commit="x", value=9.0, interval=None)]
     assert merged([one, *others]) == [replace(one, corpus="a, b"), others[1]]
 
 
-def test_a_claim_that_is_not_tested_keeps_its_value_and_gives_the_reason():
+def test_an_untested_claim_keeps_its_value_and_the_reason():
     context = dict(experiment="e", preset="t", corpus="c", commit="x")
     question = Question(statement="s", source="p", paper_value=1.0, claimed=(0.5, 1.5))
     claim = question.answer(Measurement.over_seeds([0.9, 1.0]), context, Seeds((0, 1)), reason="r")

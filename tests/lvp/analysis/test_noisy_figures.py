@@ -26,7 +26,7 @@ def drawn(panel):
     return figure, axes
 
 
-def test_the_band_of_a_noisy_fit_is_cut_and_the_legend_is_outside(noisy):
+def test_the_band_of_a_noisy_fit_is_cut(noisy):
     widths, optima, fit = noisy
     _, low, high = fit.line(widths)
     assert (high / low).min() > 100  # the fit's band is very wide

@@ -94,7 +94,7 @@ def test_the_std_equals_the_spread_of_optima_over_sweeps():
     assert 0.90 <= inside <= 0.98
 
 
-def test_the_grid_position_hardly_affects_the_optimum_of_an_asymmetric_curve():
+def test_the_grid_hardly_affects_an_asymmetric_optimum():
     def wall(z):
         return 0.1 * z**2 + 0.6 * np.log1p(np.exp(2 * (z - 1.5)))
 
@@ -165,7 +165,7 @@ def test_clear_curves_are_not_flagged():
     assert all(optimum(RATES, sweep(0.03, seed=s), num_bootstrap=200).resolved for s in range(100))
 
 
-def test_divergence_is_a_note_outside_the_window_and_a_flag_inside():
+def test_divergence_is_a_flag_inside_the_window_only():
     runs = sweep()
     runs[1, 8] = np.inf
     estimate = optimum(RATES, runs)

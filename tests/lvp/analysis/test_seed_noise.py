@@ -37,7 +37,7 @@ def test_complete_and_incomplete_tables_agree():
     assert np.allclose(np.nansum(residuals, axis=0), 0) and np.allclose(np.nansum(residuals, axis=1), 0)
 
 
-def test_a_missing_run_does_not_move_the_mean_by_its_seeds_block():
+def test_a_missing_run_does_not_move_the_mean():
     sweep = runs(np.random.default_rng(3), noise=0.0)
     whole = two_way(sweep)[0]
     sweep[0, 4] = np.nan
@@ -94,7 +94,7 @@ def test_a_seed_without_runs_has_no_influence():
     assert freedom == 0
 
 
-def test_rates_without_a_common_seed_have_the_means_of_their_own_runs():
+def test_rates_without_a_common_seed_have_their_own_means():
     runs = np.array([[1.0, 1.2, np.nan], [1.4, 1.6, np.nan], [np.nan, np.nan, 7.0], [np.nan] * 3])
     means, blocks, _, freedom = two_way(runs)
     np.testing.assert_allclose(means, [1.2, 1.4, 7.0])

@@ -53,7 +53,7 @@ def test_uncertain_points_have_less_weight():
     assert abs(doubtful.slope + 0.5) < 0.1 < abs(certain.slope + 0.5)
 
 
-def test_points_exactly_on_a_line_keep_the_standard_error_of_their_noise():
+def test_points_on_a_line_keep_their_standard_error():
     fit = slope(WIDTHS, (law(), [0.1] * 5))
     error = 0.1 / np.sqrt(np.sum((np.log(WIDTHS) - np.log(WIDTHS).mean()) ** 2))
     assert fit.interval == pytest.approx((-0.5 - error, -0.5 + error))

@@ -47,7 +47,7 @@ def verdicts(helps: float, *, edge: bool, selecting: int = SELECTING) -> Counter
 
 @pytest.mark.parametrize("edge", [False, True])
 @pytest.mark.parametrize("selecting", [2, 8])
-def test_a_planted_effect_is_rarely_contradicted_and_an_absent_effect_rarely_supported(edge, selecting):
+def test_verdicts_on_planted_effects_are_rarely_wrong(edge, selecting):
     assert verdicts(0.1, edge=edge, selecting=selecting)["contradicted"] <= 0.05 * DRAWS
     assert verdicts(0.0, edge=edge, selecting=selecting)["supported"] <= 0.05 * DRAWS
 
@@ -59,7 +59,7 @@ def test_a_planted_effect_is_detected_in_either_direction(edge, helps):
     assert verdicts(-helps, edge=edge)["contradicted"] >= 0.9 * DRAWS
 
 
-def test_seeds_that_select_a_warm_up_support_an_effect_that_is_not_there():
+def test_selecting_seeds_support_an_absent_effect():
     """Negative control: other seeds do not."""
     rng = np.random.default_rng(0)
     wrong = np.zeros(2)  # judged on the same seeds, and on others

@@ -94,7 +94,7 @@ def test_verdicts_without_growth_and_with_divergence():
 
 
 @pytest.mark.slow
-def test_the_linear_network_under_lvp_has_the_predicted_exponent():
+def test_the_linear_network_has_the_predicted_exponent():
     """The closed forms predict −1/2 for the output at init, not 0."""
     predicted = theory.predicted_exponents("lvp")
 

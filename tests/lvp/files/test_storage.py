@@ -94,7 +94,7 @@ def test_the_digest_depends_on_the_borders_between_parts():
     assert len({storage.digest(b"ab", b""), storage.digest(b"a", b"b"), storage.digest(b"ab")}) == 3
 
 
-def test_a_lock_that_is_a_link_is_refused_and_its_target_is_kept(tmp_path):
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
     """Another user could make the link."""
     victim = tmp_path / "victim"
     victim.write_text("precious")

@@ -253,7 +253,7 @@ def head_problem(dtype="float32", tokens=96, width=16, vocab=200):
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-12)])
 @pytest.mark.parametrize("loss", [losses.next_token_loss, losses.dense_next_token_loss])
-def test_a_heads_gradients_sum_to_zero_under_the_librarys_losses(loss, dtype, tolerance):
+def test_a_heads_gradients_sum_to_zero(loss, dtype, tolerance):
     with jax.enable_x64(dtype == "float64"):
         gradient = np.array(jax.jit(jax.grad(loss, 1))(*head_problem(dtype))).T
         assert gradient.dtype == dtype and gradient_sum(gradient) < tolerance
@@ -292,7 +292,7 @@ def test_the_direction_of_the_mean_in_closed_form():
     np.testing.assert_allclose(against_hidden(np.array([[-1, -1]], np.float32), hidden), 0.5**0.5, rtol=1e-6)
 
 
-def test_a_token_that_never_occurs_moves_against_the_mean_hidden_state():
+def test_an_unseen_token_moves_against_the_mean_state():
     """Stollenwerk & Stollenwerk 2025: the gradient of a row other than the true token's is p h."""
     hidden, head, targets, weights = head_problem()
     gradient = np.array(jax.grad(losses.next_token_loss, 1)(hidden, np.zeros_like(head), targets, np.ones(96))).T

@@ -46,7 +46,7 @@ def small():
     ids=str,
 )
 @pytest.mark.parametrize("scan", [False, True])
-def test_the_init_stds_of_residual_projections_have_their_factors(change, factors, scan):
+def test_residual_projections_have_their_init_factors(change, factors, scan):
     plain, changed = (
         decoder(dataclasses.replace(SMALL, scan=scan, **given)).init(jax.random.key(0)) for given in ({}, change)
     )
@@ -68,7 +68,7 @@ def test_the_exact_gelu_is_another_function_and_both_are_close(small):
 
 @pytest.mark.parametrize("norm", [*(slow(norm) for norm in ("none", "layer")), "rms"])
 @forms("all three")
-def test_each_position_depends_only_on_itself_and_all_earlier_positions(norm, form):
+def test_each_position_depends_on_earlier_positions_only(norm, form):
     config = dataclasses.replace(SMALL, norm=norm, **form)
     model = decoder(config)
     params = jax.jit(model.init)(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.3))
@@ -166,7 +166,7 @@ def test_capture_returns_the_input_of_every_matrix(small):
     np.testing.assert_allclose(jnp.mean(inputs["block_1/mlp/up/kernel"] ** 2, -1), 1.0, atol=1e-2)
 
 
-def test_a_tied_head_is_the_embedding_and_receives_both_gradients(small):
+def test_a_tied_head_receives_both_gradients(small):
     model, params, tokens = small
     tied = decoder(dataclasses.replace(SMALL, tied=True))
     embedding = params["embedding"]["embedding"]
@@ -192,7 +192,7 @@ def test_a_tied_head_is_the_embedding_and_receives_both_gradients(small):
     assert set(inputs) == {leaf.path for leaf in leaves if leaf.role != "vector"}
 
 
-def test_positions_distinguish_equal_tokens_unless_their_amplitude_is_zero(small):
+def test_positions_distinguish_equal_tokens(small):
     model, params, _ = small
     same = jnp.full((1, 10), 7)
     assert not np.allclose(*jax.jit(model.apply)(params, same)[0, :2])

@@ -47,7 +47,7 @@ def save(path, config, steps=3):
     return params
 
 
-def test_the_weights_of_the_references_come_back_under_their_names():
+def test_reference_weights_come_back_under_their_names():
     """`ours` maps transformers' weights to lvp's; the logits of these are compared with transformers elsewhere."""
     settings, arrays = form(test_gpt2.configured(gpt2_reference.SMALL), test_gpt2.ours(gpt2_reference.SMALL))
     expected = {f"transformer.{name}": x for name, x in gpt2_reference.weights(gpt2_reference.SMALL).items()}

@@ -53,7 +53,7 @@ def losses(config, rates, stds):
 
 @pytest.mark.parametrize("role", ["embedding", slow("hidden"), slow("output")])
 @pytest.mark.parametrize("factor", [3.0, *(slow(x) for x in (0.25, WIDTH**0.5))])
-def test_a_multiplier_is_the_inverse_of_init_and_rate_under_adam(role, factor):
+def test_a_multiplier_is_inverse_to_init_and_rate(role, factor):
     stds = dict.fromkeys(roles.ROLES, STD)
     expected = losses(PLAIN, RATES, stds)
     multiplied = replace(PLAIN, **{f"{role}_multiplier": factor})

@@ -112,7 +112,7 @@ def compilations(tx, params, steps: int = 3) -> int:
 
 
 @every
-def test_unknown_extra_arguments_are_accepted_and_one_program_is_compiled(case):
+def test_unknown_extra_arguments_are_accepted(case):
     assert compilations(case.make(RATE), jnp.array([0.5, -1.0])) == 1
 
 
@@ -233,7 +233,7 @@ def test_neurons_keep_their_norm_if_the_minimum_has_another(name):
 
 
 @pytest.mark.parametrize("sign_of_zero", [0, 1])
-def test_signs_at_a_constant_rate_end_within_one_step_of_the_minimum(sign_of_zero):
+def test_signs_end_within_one_step_of_the_minimum(sign_of_zero):
     """|d| ↦ ||d| − η| once the distance d of a coordinate is below η, so d stays below η but does not shrink in
     general."""
     tx, target, rate = optim.sign_sgd(0.1, sign_of_zero=sign_of_zero), TARGETS["parabola"], 0.1

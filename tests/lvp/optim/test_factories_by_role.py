@@ -229,7 +229,7 @@ def is_refused(factory):
 
 
 @pytest.mark.slow
-def test_factories_of_optax_are_refused_unless_their_updates_are_of_order_one():
+def test_factories_with_another_unit_are_refused_by_measure():
     factories = {*factories_of_optax()} - {*SEARCHES}
     assert len(factories) > 40
     accepted = {factory.__name__ for factory in factories if is_of_order_one(factory)}

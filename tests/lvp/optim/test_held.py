@@ -10,7 +10,7 @@ from lvp import optim
 from lvp.errors import InputError
 
 
-def test_lion_ar_that_holds_the_representation_change_equals_its_chain():
+def test_lion_ar_with_held_change_equals_its_chain():
     params = {"head": {"kernel": jnp.asarray(np.random.default_rng(0).standard_normal((5, 3)), jnp.float32)}}
     gradients = jax.tree.map(jnp.cos, params)
     chain = optax.chain(

@@ -57,7 +57,7 @@ def shrinkage(tx, params, zeros, steps: int) -> list[dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("t", TABLES, ids=lambda t: t.rule)
 @pytest.mark.parametrize("factory", [optax.adam, optax.sign_sgd, optax.radam])
-def test_equals_scaling_after_a_base_optimizer_that_is_linear_in_the_rate(t, factory, params, gradients, trajectory):
+def test_equals_scaling_after_a_linear_base_optimizer(t, factory, params, gradients, trajectory):
     inside = optim.parametrized(factory, t, learning_rate=RATE)
     after = optax.chain(factory(RATE), optim.scale_by_role(t))
     assert_trees_close(trajectory(inside, params, gradients), trajectory(after, params, gradients))
@@ -131,7 +131,7 @@ def test_a_multiplier_after_adamw_also_multiplies_the_decay(params, zeros):
     np.testing.assert_allclose(fractions["embedding"], 8 * RATE * LAMBDA, rtol=1e-5)
 
 
-def test_the_closed_form_needs_a_factory_whose_decay_is_rate_times_weight_decay(params, zeros):
+def test_the_closed_form_needs_decoupled_decay(params, zeros):
     # The negative example of the docstring: lamb normalises the decay together with the gradient.
     tx = optim.parametrized(optax.lamb, TABLES[0], learning_rate=RATE, weight_decay=LAMBDA)
     (fractions,) = shrinkage(tx, params, zeros, 1)
@@ -214,7 +214,7 @@ def test_injected_rates_and_schedules(decay, params, gradients, trajectory):
     )
 
 
-def test_an_injected_rate_can_be_changed_in_the_state_without_recompiling(params, gradients):
+def test_an_injected_rate_changes_without_recompiling(params, gradients):
     tx = optax.inject_hyperparams(functools.partial(optim.parametrized, optax.sign_sgd, LVP))(learning_rate=RATE)
     state = tx.init(params)
     update = jax.jit(tx.update)

@@ -151,7 +151,7 @@ def test_describe_equals_the_optimizers_behaviour(params, decay):
         assert row.shape == p.shape and row.init_std == rule[row.role].init_std
 
 
-def test_describe_lists_every_path_and_no_decay_of_rotated_neurons(params):
+def test_describe_lists_paths_and_no_decay_of_rotations(params):
     tx = make(rule=table("lvp", width=64, vocab=64))
     text = str(optim.describe(tx, jax.eval_shape(lambda: params)))
     for path, role, multiplier in (("embedding/embedding", "embedding", "8"), ("head/kernel", "output", "1")):

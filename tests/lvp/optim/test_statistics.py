@@ -261,7 +261,7 @@ def test_representation_change_factor_equals_equation_nine(batch, fan_in, dtype,
         np.testing.assert_allclose(limit, 1.0, rtol=rtol)
 
 
-def test_representation_change_factor_at_large_fan_in_equals_its_limit():
+def test_the_change_factor_at_large_fan_in_is_its_limit():
     phi = np.array([1e-4, 1e-2, 1.0])
     exact, limit = (optim.representation_change_factor(phi, 480, fan_in) for fan_in in (10**9, None))
     np.testing.assert_allclose(exact, limit, rtol=1e-4)

@@ -122,7 +122,7 @@ def losses(rule, steps=6):
 
 
 @pytest.mark.parametrize(("rule", "twin"), [("completep", "mup"), ("umup", embedding_of_umup)])
-def test_rules_that_differ_by_forward_multipliers_train_the_same_network(rule, twin):
+def test_rules_with_forward_multipliers_train_alike(rule, twin):
     """At width 1 the rules are equal, so both are tuned alike there."""
     np.testing.assert_allclose(losses(rule), losses(twin), rtol=2e-5)
     # Control: another embedding rate is another network.
@@ -287,7 +287,7 @@ def test_rates_by_role_hold_at_the_target():
     assert tx.settings["output"]["learning_rate"] == pytest.approx(0.1 * tx.scaling["output"].lr_multiplier)
 
 
-def test_factories_without_beta_and_epsilon_take_the_other_rules():
+def test_factories_without_beta_take_the_other_rules():
     axes = {"batch": "sqrt_rate", "depth": "none"}
     tx = transferred(optax.lion, base=BASE, target=TARGET, rule="lvp", learning_rate=0.1, axes=axes)
     assert tx.settings["hidden"]["learning_rate"] == pytest.approx(0.1 * math.sqrt(2) / 2)

@@ -376,7 +376,7 @@ def test_undeclared_parameters_are_named_with_what_is_needed(factory):
         factory(0.1).update(CONV, state, CONV)
 
 
-def test_neurons_of_equinox_are_rows_and_unknown_neurons_are_asked_for():
+def test_neurons_of_equinox_are_rows():
     """A weight [out, in] has one norm per row. The same array under a name that does not tell its axes is refused."""
     weight = eqx.nn.Linear(32, 64, use_bias=False, key=jax.random.key(0))
     declared = [Declaration("weight", "hidden")]

@@ -274,7 +274,7 @@ def test_a_transfer_over_all_axes(capsys):
     assert alone["hidden_lr"] == pytest.approx(hidden["learning_rate"] / 2) and alone["branch_multiplier"] == 0.5
 
 
-def test_the_alternative_of_unit_init_is_the_same_run_at_the_base():
+def test_unit_init_is_the_same_run_at_the_base():
     advice = advised(**SIZE, hidden_lr=3e-3, from_width=256, rule="mup")
     other = {x.rule: x for x in advice.alternatives if x.axis == "width and vocab"}
     # Absorbed: rate · forward multiplier of u-μP at 2048 is μP's.

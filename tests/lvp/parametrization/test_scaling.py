@@ -97,7 +97,7 @@ COMBINATIONS += [dict(zip(AXES, (list(rules)[i] for rules in AXES.values()), str
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_combination_has_an_identity_an_inverse_and_a_composition(rule):
+def test_every_combination_is_a_group(rule):
     middle = Shape(width=128, vocab=2048, depth=6, batch=8192, tokens=3 * 10**7)
     factors = ("rate", "decay", "epsilon")
     for axes in COMBINATIONS:

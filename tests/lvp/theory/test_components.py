@@ -48,7 +48,7 @@ def test_theorems_1_and_4_as_printed_and_exact(alpha):
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("exact", [True, False])
-def test_the_projection_changes_as_much_as_the_embedding_over_all_tokens(alpha, exact):
+def test_projection_and_embedding_change_alike(alpha, exact):
     """Σ κ_i = 1, so the mean of δ̄_W² over tokens is Theorem 3's variance for any frequencies."""
     d, m = 96, len(alpha)
     overall = np.mean(theory.projection_component(d, 0.1, 0.5, alpha, exact=exact) ** 2)
@@ -93,7 +93,7 @@ def test_the_example_of_the_notes():
 
 
 @pytest.mark.parametrize("m", [64, 512, 4096, 32768])
-def test_the_papers_form_has_the_right_order_and_another_constant(m):
+def test_the_papers_form_has_the_right_order(m):
     alpha = zipf(m)
     exact, printed = (theory.sign_gaussian_variance(4096, alpha, exact=e) for e in (True, False))
     assert 0.70 < exact[0] / printed[0] < 0.73
@@ -207,7 +207,7 @@ def test_exponents_of_rare_tokens_and_between_the_regimes():
 
 
 @pytest.mark.parametrize("rule", ["sp", "mup", "lvp"])
-def test_exponents_equal_the_slopes_of_the_forms_at_the_papers_sizes(rule):
+def test_exponents_equal_the_slopes_of_the_forms(rule):
     widths = np.array([256, 512, 1024, 2048, 4096])
     measured = {"embedding": [], "projection": []}
     for d in widths.tolist():

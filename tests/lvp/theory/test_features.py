@@ -75,7 +75,7 @@ def test_components_equal_their_definitions(optimizer, loss):
     assert np.all(absent > 0) if optimizer == "sign" else np.all(absent == 0)
 
 
-def test_adams_first_step_equals_sign_descent_except_for_epsilon():
+def test_adams_first_step_is_sign_descent():
     run = dict(steps=(1,), **SETTING)
     sign = simulation.feature_components(jax.random.key(2), D, zipf(M), **run)
     adam, large_epsilon = (
@@ -92,7 +92,7 @@ def test_adams_first_step_equals_sign_descent_except_for_epsilon():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "lowest", "highest"), [("square", 0.85, 0.95), ("cross_entropy", 0.6, 0.75)])
-def test_true_targets_keep_the_embedding_component_and_reduce_the_top_projection(loss, lowest, highest):
+def test_true_targets_keep_the_embedding_component(loss, lowest, highest):
     """Assumption 2 of the paper excludes true targets. At m = 8d under Zipf's law, δ̄_E keeps its form, and δ̄_W of the
     top token becomes smaller."""
     d, m = 32, 256

@@ -9,7 +9,7 @@ from lvp.errors import InputError
 from lvp.theory import head_updates
 
 
-def test_sgd_equals_the_gradient_of_cross_entropy_and_sums_to_zero():
+def test_sgd_equals_the_gradient_of_cross_entropy():
     rng = np.random.default_rng(0)
     embeddings, hidden = rng.normal(size=(7, 4)), rng.normal(size=4)
     gradient = jax.grad(lambda e: -jax.nn.log_softmax(e @ hidden)[3])(jnp.asarray(embeddings, jnp.float32))
@@ -20,7 +20,7 @@ def test_sgd_equals_the_gradient_of_cross_entropy_and_sums_to_zero():
     np.testing.assert_allclose(updates.sum(axis=0), 0, atol=1e-12)
 
 
-def test_adam_changes_the_mean_unless_all_second_moments_are_equal():
+def test_adam_changes_the_mean_unless_moments_are_equal():
     hidden, probabilities = np.array([1.0, 2.0]), np.array([0.2, 0.5, 0.3])
     moved = head_updates(hidden, probabilities, 0, second_moment=[0.6, 0.3, 0.1]).sum(axis=0)
     coefficient = 0.8 / np.sqrt(0.6) - 0.5 / np.sqrt(0.3) - 0.3 / np.sqrt(0.1)

@@ -79,7 +79,7 @@ def test_random_signal_replaces_the_residual(case):
     assert not np.allclose(linear.matrices(other)[0], linear.matrices(expected)[0], rtol=0.1)
 
 
-def test_the_random_signal_is_standard_normal_and_independent_of_the_parameters():
+def test_the_random_signal_is_standard_normal():
     """With E = 0 and W = I, dE is m⁻¹ D_α V itself. Other parameters have the same V."""
     size = 300
     alpha = jnp.full(size, 1 / size)

@@ -60,13 +60,13 @@ def largest_excess(fan_in):
     return np.max(paper / exact) - 1
 
 
-def test_equation_nine_is_within_three_percent_only_from_64_inputs_on():
+def test_equation_nine_is_close_only_from_64_inputs_on():
     assert all(largest_excess(fan_in) < 0.03 for fan_in in (64, 128, 768))
     assert largest_excess(64) == pytest.approx(0.022, abs=0.001)
     assert largest_excess(16) > 0.05 and largest_excess(8) == pytest.approx(0.1, abs=0.01)
 
 
-def test_the_limit_of_large_fan_in_and_its_error_at_the_papers_size():
+def test_the_limit_of_large_fan_in():
     for batch in (1, 480):
         limit = squared_representation_change(PHI, batch, 1e9, form="limit", learning_rate=0.1)
         np.testing.assert_allclose(limit, 0.01 * 1e9 / batch * (1 + batch * PHI) / (1 + PHI), rtol=1e-12)

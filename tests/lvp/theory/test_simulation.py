@@ -207,7 +207,7 @@ print(json.dumps({"peaks": peaks, "seconds": times, "overall": overall}))
 
 
 @pytest.mark.slow
-def test_a_vocabulary_of_16384_at_width_1024_takes_less_than_2_gb():
+def test_a_large_vocabulary_takes_less_than_2_gb():
     run = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True, check=True)
     result = json.loads(run.stdout.splitlines()[-1])
     print(result)  # pytest -s prints the measured peaks and times

@@ -78,7 +78,7 @@ def test_training_equals_plain_micro_batches_with_the_schedule(program, data, wa
 
 
 @pytest.mark.slow
-def test_the_number_of_micro_batches_changes_training_only_to_rounding(data):
+def test_micro_batches_change_training_only_to_rounding(data):
     settings = [dataclasses.replace(SETTING, micro_batches=k, measured_steps=()) for k in (1, 6)]
     whole, parts = [training.run(Program(setting), [run()], data)[0] for setting in settings]
     np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=3e-5)
@@ -125,7 +125,7 @@ def by_path(tree):
 
 
 @pytest.mark.slow
-def test_representation_change_is_held_by_the_snr_of_each_parameter(held, data):
+def test_the_change_is_held_by_each_parameters_snr(held, data):
     trained_run = run(HELD)
     (result,) = training.run(held, [trained_run], data)
     expected = [step.loss for step in reference_steps(trained_run, data, HELD)]
@@ -135,7 +135,7 @@ def test_representation_change_is_held_by_the_snr_of_each_parameter(held, data):
 
 
 @pytest.mark.slow
-def test_measuring_micro_batches_changes_training_only_to_rounding(program, data):
+def test_measures_of_micro_batches_change_only_rounding(program, data):
     plain = Program(dataclasses.replace(SETTING, measured_steps=()))
     (measured,) = training.run(program, [run()], data)
     (result,), (another_seed,) = (training.run(plain, [trained_run], data) for trained_run in (run(), run(seed=1)))
@@ -181,7 +181,7 @@ def test_only_arguments_of_the_factory_can_be_traced():
             OptimizerConfig("lion_ar", {}, traced=(name,))
 
 
-def test_evaluation_and_probe_use_at_most_a_micro_batch_and_no_padding(data):
+def test_evaluation_and_probe_fit_a_micro_batch(data):
     assert data.valid.shape[1] == data.probe.shape[0] == SETTING.micro_batch_size == 2
     weights, targets = data.valid_weights.ravel(), data.valid[..., 1:].ravel()
     np.testing.assert_array_equal(targets[weights > 0], np.concatenate([data.valid[0, 0, 1:], targets[12:]])[:99])

@@ -109,7 +109,7 @@ EPS_BY_ROLE = dict.fromkeys(roles.ROLES, 1e-8) | {"hidden": 1e-3}
         ),
     ],
 )
-def test_an_optimizer_with_settings_by_role_equals_a_factory_per_role(optimizer, factories):
+def test_settings_by_role_equal_a_factory_per_role(optimizer, factories):
     params = decoder(DecoderConfig(VOCAB, WIDTH, layers=1, context=12)).init(
         jax.random.key(0), dict.fromkeys(roles.ROLES, 0.1)
     )

@@ -243,7 +243,7 @@ def names_of(sizes):
     return [f"{kind}-{'-'.join(map(str, s))}" for s in sizes for kind in ("training", "loss")]
 
 
-def test_products_gather_no_more_than_plain_products_and_the_attention_kernel_is_split():
+def test_products_gather_no_more_than_plain_ones():
     run(["products", "kernel"], devices=8)
 
 
@@ -253,7 +253,7 @@ def test_a_mesh_of_two_devices_equals_one_device():
 
 
 @pytest.mark.slow
-def test_every_mesh_of_eight_devices_equals_one_device_and_restores_checkpoints():
+def test_every_mesh_of_eight_devices_equals_one_device():
     run([*names_of(FACTORISATIONS), "targets", "another mesh", "rows", "plan"], devices=8)
 
 

@@ -56,7 +56,7 @@ def test_remedies_end_at_one_row_per_device():
 
 
 @pytest.mark.parametrize("refused", ["by the compiler", "by our count"])
-def test_a_program_that_does_not_fit_is_tried_with_the_next_remedy(refused, monkeypatch, capsys):
+def test_a_program_that_does_not_fit_gets_the_next_remedy(refused, monkeypatch, capsys):
     """The first try and the first remedy are too large, the second remedy fits."""
     asked = []
 

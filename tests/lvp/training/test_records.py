@@ -110,7 +110,7 @@ def test_the_table_has_a_row_per_run_and_dotted_names():
     assert row["train_loss"] == 1.5 and row["curve_losses"] == [2.0, 1.5]
 
 
-def test_the_commit_is_marked_if_a_tracked_file_of_a_package_was_changed(tmp_path, monkeypatch):
+def test_the_commit_is_marked_if_a_file_was_changed(tmp_path, monkeypatch):
     def git(*words):
         author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
         subprocess.run(["git", "-C", tmp_path, *author, *words], check=True, capture_output=True)

@@ -34,7 +34,7 @@ def test_a_markov_chains_likelihood_is_exact_for_any_windows(context, stride, ro
 
 
 @pytest.mark.parametrize(("context", "stride"), [(8, 4), (8, 1), (8, 8), (6, 5)])
-def test_tokens_are_predicted_from_at_least_context_minus_stride_tokens(context, stride):
+def test_tokens_are_predicted_from_enough_context(context, stride):
     """In this model a prediction costs log(1 + the number of tokens it sees beyond one), so the costs show how much
     each prediction saw."""
 

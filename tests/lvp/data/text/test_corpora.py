@@ -43,7 +43,7 @@ def test_python_docs_is_the_same_in_another_process(tmp_path):
     assert run.stdout.strip() == data.load("python-docs", cache=tmp_path).fingerprint
 
 
-def test_python_docs_does_not_execute_topics_and_skips_other_packages(tmp_path):
+def test_python_docs_executes_no_topics(tmp_path):
     topics = "import nothing_like_this\ntopics = {'b': 'Bee\\n', 'a': 'A' 'y'}\n"
     files = {f"m{index:02}.py": b"value = %d\n" % index * 3 for index in range(30)}
     files |= {
@@ -62,7 +62,7 @@ def test_python_docs_does_not_execute_topics_and_skips_other_packages(tmp_path):
         python_docs.load(tmp_path / "nowhere")
 
 
-def test_a_text_file_keeps_its_bytes_and_its_last_tenth_is_validation(tmp_path):
+def test_the_last_tenth_of_a_text_file_is_validation(tmp_path):
     content = "ab\r\né\tx".encode() * 50
     (tmp_path / "t").write_bytes(content)
     corpus = data.load(f"text:{tmp_path / 't'}", cache=tmp_path / "cache")

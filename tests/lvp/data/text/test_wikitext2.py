@@ -84,7 +84,7 @@ def test_the_test_split_completes_an_interrupted_download(nowhere, tmp_path):
     assert wikitext2.test(None, cache=cache) == TEXTS["test"]
 
 
-def test_a_failed_or_different_download_is_refused_with_the_alternative(nowhere, tmp_path):
+def test_a_bad_download_is_refused_with_the_alternative(nowhere, tmp_path):
     nowhere.write_bytes(b"a captive portal's page")
     with pytest.raises(InputError, match="has sha256 .* not the release; pass wikitext2:DIR or set LVP_WIKITEXT2"):
         data.load("wikitext2", cache=tmp_path / "cache")

@@ -82,7 +82,7 @@ def test_a_size_in_bytes_counts_four_per_token(folder, tmp_path):
 
 @pytest.mark.parametrize("valid_bytes, held_out", [(None, 500), (400, 100), (10**6, 500)])
 @pytest.mark.parametrize("several", [False, True])
-def test_without_a_validation_file_the_last_tokens_are_validation(folder, tmp_path, valid_bytes, held_out, several):
+def test_the_last_tokens_are_validation_by_default(folder, tmp_path, valid_bytes, held_out, several):
     modded(folder)
     (folder / "fineweb_val_000000.bin").unlink()
     llm_c(tmp_path / "tokens.bin", TRAIN)

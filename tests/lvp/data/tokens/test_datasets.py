@@ -64,7 +64,7 @@ def test_none_or_an_excessive_size_means_the_whole_corpus(spec, warm):
         assert (dataset.train_bytes, dataset.valid_bytes) == (len(corpus.train), len(corpus.valid))
 
 
-def test_vocabularies_share_a_slice_and_slices_share_a_tokenizer(spec, warm):
+def test_vocabularies_share_a_slice(spec, warm):
     cache, first = warm
     larger = data.prepare(spec, vocab=350, slice_bytes=5001, valid_bytes=1000, cache=cache)
     assert (larger.train_bytes, larger.valid_bytes) == (first.train_bytes, first.valid_bytes)
@@ -85,7 +85,7 @@ def test_the_cache_key_contains_every_argument(spec, tmp_path):
     assert data.prepare(**asked | changes[1]).corpus_fingerprint != datasets[1].corpus_fingerprint
 
 
-def test_a_second_call_changes_no_byte_and_imports_no_heavy_package(spec, warm):
+def test_a_second_call_changes_no_byte(spec, warm):
     cache, dataset = warm
     before = files(cache)
     program = (
@@ -167,7 +167,7 @@ GOOD = {"vocab": 300, "slice_bytes": 5000, "valid_bytes": 500}
         ({"spec": "nonsense"}, "unknown corpus"),
     ],
 )
-def test_bad_settings_give_a_one_line_error_and_leave_no_dataset(spec, tmp_path, change, message):
+def test_bad_settings_are_one_line_and_leave_no_dataset(spec, tmp_path, change, message):
     settings = {"spec": spec, **GOOD, **change}
     with pytest.raises(InputError, match=message) as caught:
         data.prepare(settings.pop("spec"), **settings, cache=tmp_path / "cache")

@@ -57,7 +57,7 @@ def test_tokens_of_a_directory_equal_those_of_the_text(text, token_dirs, tmp_pat
     assert isinstance(dataset.tokens("train", mapped=True), np.memmap)
 
 
-def test_a_limit_in_bytes_takes_the_first_tokens_by_their_mean_size(token_dirs, tmp_path):
+def test_a_limit_in_bytes_takes_the_first_tokens(token_dirs, tmp_path):
     tokenizer = Tokenizer.load(token_dirs / "300" / "tokenizer.model")
     tokens = np.load(token_dirs / "300" / "train-00000.npy")
     for limit in (100, 5000, 20_000):

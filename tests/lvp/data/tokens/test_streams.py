@@ -56,7 +56,7 @@ def test_the_parts_of_two_hosts_make_the_batch(tokens):
     np.testing.assert_array_equal(np.concatenate([rows(tokens).at(3, 0, 1), rows(tokens).at(3, 1, 4)]), batch)
 
 
-def test_windows_depend_only_on_seed_and_step_and_every_start_is_drawn(tokens):
+def test_windows_depend_only_on_seed_and_step(tokens):
     def drawn(step, first=0, last=BATCH, seed=0):
         return Windows(tokens, context=CONTEXT, batch=BATCH, seed=seed).at(step, first, last)
 

@@ -299,7 +299,7 @@ def test_a_complete_directory_is_verified_and_not_rebuilt(settings, whole, tmp_p
         run(settings, out)
 
 
-def test_unusable_input_gives_a_one_line_error_and_overwrites_nothing(settings, whole, tmp_path, capfd):
+def test_unusable_input_is_one_line_and_overwrites_nothing(settings, whole, tmp_path, capfd):
     out, other, model = tmp_path / "out", tmp_path / "other", tmp_path / "model"
     shutil.copytree(whole[0], out)
     other.mkdir()

@@ -64,7 +64,7 @@ def test_bytes_absent_from_the_training_text_are_tokens():
     assert Tokenizer.train(b"", 256).vocab_size == 256
 
 
-def test_words_do_not_merge_with_line_ends_and_long_paragraphs_count():
+def test_words_do_not_merge_with_line_ends():
     paragraph = b"unprecedented " * 1000  # above SentencePiece's default limit, which drops it silently
     tokenizer = Tokenizer.train(paragraph + b"\n" + b"word\n" * 500 + TEXT, 400)
     assert b" unprecedented" in tokenizer.pieces
