@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.common import configuration, user_experiments
-from experiments.common.configuration import field_of, restored, to_dict
+from experiments.common.configuration import restored, to_dict
 from experiments.common.names import NAMES
 from lvp.errors import unknown
 
-__all__ = ["NAMES", "configured", "field_of", "load", "restored", "to_dict"]
+__all__ = ["NAMES", "configured", "load", "restored", "to_dict"]
 
 
 def load(name: str, source=None, content=None):

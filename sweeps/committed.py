@@ -398,7 +398,7 @@ def command(sweep: Mapping[str, Any]) -> str:
     if "corpus" in changed:
         words += ["--corpus", changed.pop("corpus")]
     if changed:
-        words += ["--set", *(f"{experiments.field_of(key)}={_text(value)}" for key, value in changed.items())]
+        words += ["--set", *(f"{records.field_of(key)}={_text(value)}" for key, value in changed.items())]
     return shlex.join(words)
 
 

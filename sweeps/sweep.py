@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from experiments.common.configuration import field_of
 from experiments.common.experiment import Calculation, Experiment, SettingRuns
 from lvp import mesh_axes
 from lvp.errors import InputError
@@ -91,7 +90,7 @@ class Sweep:
         for name in sorted(self.config | other.config):
             ours, others = self.config.get(name), other.config.get(name)
             if ours != others:
-                return f"{field_of(name)}={json.dumps(ours)}, not {json.dumps(others)}"
+                return f"{records.field_of(name)}={json.dumps(ours)}, not {json.dumps(others)}"
         return "its experiment file differs" if self.source != other.source else "its data differ"
 
     @property

@@ -12,10 +12,6 @@ if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does no
     from experiments.common.experiment import Experiment
 
 
-_KEYS = {"groups": "arms"}  # field → its key in the JSON of sweeps
-_FIELDS = {key: name for name, key in _KEYS.items()}
-
-
 def configured(experiment: "Experiment", preset: str, values: Mapping[str, Any] | None = None):
     """The configuration of a preset of an experiment, with some values replaced.
 
@@ -50,7 +46,8 @@ def restored(experiment: "Experiment", preset: str, recorded: Mapping[str, Any])
     value need not. Raises: InputError, as `configured` does.
     """
     known = fields(_preset(experiment, preset))
-    values = {key if key in {f.name for f in known} else field_of(key): value for key, value in recorded.items()}
+    names = {field.name for field in known}
+    values = {key if key in names else records.field_of(key): value for key, value in recorded.items()}
     added = {
         field.name: records.configuration(field.default)
         for field in known
@@ -69,10 +66,6 @@ def to_dict(config, preset=None) -> dict[str, Any]:
     stored = records.configuration(config)
     if preset is not None:
         present = records.configuration(preset)
-        stored |= {name: records.configuration(getattr(config, name)) for name in present if name not in stored}
-    return {_KEYS.get(name, name): value for name, value in stored.items()}
-
-
-def field_of(key: str) -> str:
-    """The field of lvp's configurations that the JSON of sweeps has under a key."""
-    return _FIELDS.get(key, key)
+        names = {records.KEYS.get(field.name, field.name): field.name for field in fields(config)}
+        stored |= {key: records.configuration(getattr(config, names[key])) for key in present.keys() - stored.keys()}
+    return stored

@@ -205,10 +205,10 @@ def _optimizer(config: Config, group: Group) -> OptimizerConfig:
 
 def run(config: Config, group: Group, shape: ModelShape, at: Point, seed: int) -> Run:
     """The run of a group at a shape and a place of the grids."""
-    hidden = constant_at(group, at.constant) / shape.width
-    rates = {"embedding": hidden * ratio_at(group, at.ratio)}
+    constant = constant_at(group, at.constant)
+    rates = {"embedding": constant / shape.width * ratio_at(group, at.ratio)}
     warmup = config.warmup_steps if group.scheduled else 0
-    return Run.under(_table(group, shape), hidden, seed, rates=rates, warmup_steps=warmup)
+    return Run.under(_table(group, shape), constant * (1 / shape.width), seed, rates=rates, warmup_steps=warmup)
 
 
 def label(config: Config, name: str, shape: ModelShape) -> str:

@@ -190,7 +190,7 @@ def run(config: Config, variant: Variant, rate: float, seed: int) -> Run:
     """LVP's run with another embedding rate and another init std of the embedding."""
     lvp = table("lvp", width=variant.width, vocab=config.vocab, token_rows=variant.token_rows)
     stds = {"embedding": lvp["embedding"].init_std * variant.std}
-    return Run.under(lvp, config.rate_times_width / variant.width, seed, rates={"embedding": rate}, stds=stds)
+    return Run.under(lvp, config.rate_times_width * (1 / variant.width), seed, rates={"embedding": rate}, stds=stds)
 
 
 def settings(config: Config) -> list[SettingRuns]:

@@ -11,7 +11,7 @@ PAPER_A = "Hayou & Liu 2025"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether η_E falls with width but more slowly than 1/d, and whether equal settings are near-optimal."""
+    """Whether η_E falls with width but more slowly than 1/d, and whether equal points are near-optimal."""
     _, fit = optima(table, config, selecting=config.selecting_seeds, judging=config.judging_seeds)
     judges = f"{len(config.judging_seeds)} judging seeds"
     falls = Question(
@@ -27,23 +27,23 @@ def claims(table, config: Config, context) -> list[Claim]:
     by_width = by_width.replace("nan", "–").replace("-", "−")
     equal = Question(
         statement="the same init and rate for hidden and output matrices is near-optimal: within "
-        f"{config.tolerance:.0%} of the best setting, on average over the widths",
+        f"{config.tolerance:.0%} of the best point, on average over the widths",
         source=f"{PAPER_A}, section 2",
         paper_value="optimal, generally",
         claimed=(0.0, 1 + config.tolerance),
-        note="final train loss over that of the best setting, geometric mean over widths; excess by width in %: "
-        f"{by_width}; the interval allows for the selection of the settings; {judges}; "
+        note="final train loss over that of the best point, geometric mean over widths; excess by width in %: "
+        f"{by_width}; the interval allows for the selection of the points; {judges}; "
         + ("one factor changed at a time, at the best η_H" if config.design == "star" else "all changed together"),
     )
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     untried = [width for width, each in compared.items() if np.isfinite(each.gap) and not each.at_selected_rate]
     not_comparable = ""
     if untried:
-        not_comparable = "no unequal setting was trained at the η_H that the selecting seeds choose at width "
+        not_comparable = "no unequal point was trained at the η_H that the selecting seeds choose at width "
         not_comparable += ", ".join(map(str, untried))
     plus, minus = (
         [f"{name} at d {width}" for width, each in compared.items() if getattr(each, field)]
-        for name, field in (("equal settings", "equal_at_edge"), ("all settings", "best_at_edge"))
+        for name, field in (("equal points", "equal_at_edge"), ("all points", "best_at_edge"))
     )
     answer = equal.answer(cost_of_equal(list(compared.values())), context, seeds, reason=not_comparable)
     return [

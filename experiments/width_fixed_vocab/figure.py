@@ -11,7 +11,7 @@ from lvp.analysis.power_laws import Panel, Series, in_words
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
-    """Loss over η_E × η_H by width, optimum over width, and the cost of unequal settings."""
+    """Loss over η_E × η_H by width, optimum over width, and the cost of unequal points."""
     return sheet(
         [*(_losses(table, config, d) for d in config.widths), _optima(table, config), _unequal(table, config)],
         title=f"Embedding and hidden learning rates at a fixed vocabulary, m = {config.vocab}",
@@ -19,10 +19,10 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            "Colour and number: final train loss divided by the width's least loss with equal settings, mean over "
+            "Colour and number: final train loss divided by the width's least loss with equal points, mean over "
             "seeds; ×: diverged.",
-            "Optimum: at each width's best η_H, with a 95 % interval; dashed: width^(−1/2). Unequal settings: least "
-            "loss over η_E, in % above the least loss with equal settings.",
+            "Optimum: at each width's best η_H, with a 95 % interval; dashed: width^(−1/2). Unequal points: least "
+            "loss over η_E, in % above the least loss with equal points.",
         ],
         size=(5.2, 3.9),
     )
@@ -75,5 +75,5 @@ def _unequal(table, config: Config) -> Dots:
     intervals = [analysis.t_interval(gaps) for gaps in costs]
     labels = [name.replace(" = ", "\n= ") for name in by_setting]
     return Dots(
-        "unequal settings", labels, [("mean over widths", means, intervals)], "excess loss (%)", costs, "one width"
+        "unequal points", labels, [("mean over widths", means, intervals)], "excess loss (%)", costs, "one width"
     )

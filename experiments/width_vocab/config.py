@@ -214,7 +214,7 @@ def swept_setting(config: Config, name: str, token_rows: str, width: int, vocab:
     """The setting of a shape, with a run for every rate and seed."""
     lvp_table = table("lvp", width=width, vocab=vocab, token_rows=token_rows)
     runs = [
-        Run.under(lvp_table, config.rate_times_width / width, seed, rates={"embedding": rate})
+        Run.under(lvp_table, config.rate_times_width * (1 / width), seed, rates={"embedding": rate})
         for rate in config.embedding_rates(token_rows, width)
         for seed in config.seeds
     ]

@@ -43,14 +43,24 @@ def _canonical(read: Any) -> str:
     return json.dumps(read, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
+KEYS = {"groups": "arms", "flops_per_run": "flops_per_lane"}  # field → its key in JSON, which never changes
+_FIELDS = {key: name for name, key in KEYS.items()}
+
+
+def field_of(key: str) -> str:
+    """The field of a dataclass that `configuration` writes under a key."""
+    return _FIELDS.get(key, key)
+
+
 def configuration(value: Any) -> Any:
     """A dataclass as JSON: `dataclasses.asdict` without the fields marked `omit_default` that hold their default.
 
-    A field that is added with this mark leaves the hashes of older configurations valid.
+    A field that is added with this mark leaves the hashes of older configurations valid. `KEYS` names the fields whose
+    key differs.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            f.name: configuration(getattr(value, f.name))
+            KEYS.get(f.name, f.name): configuration(getattr(value, f.name))
             for f in dataclasses.fields(value)
             if not (f.metadata.get("omit_default") and getattr(value, f.name) == f.default)
         }

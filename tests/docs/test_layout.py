@@ -1,5 +1,5 @@
-"""Rules of the code base: import direction, no cycles of files or packages, light imports, annotated public functions, no
-private interfaces."""
+"""Rules of the code base: import direction, no cycles of files or packages, light imports, annotated public functions,
+no private interfaces."""
 
 import ast
 import functools

@@ -26,7 +26,7 @@ TINY = {"layers": 1, "context": 16, "head_dim": 8, "vocab_per_width": 20, "steps
 SMALL = {
     "01_choose_an_embedding_lr": {"width": 512, "vocab": 8192, "small_width": 128},
     "02_optimum_vs_width": {
-        "tier": "smoke",
+        "preset": "smoke",
         "changes": TINY | {"widths": (16, 24), "rates": (0.01, 0.03, 0.1)},
         "options": {"threads": 1},
     },

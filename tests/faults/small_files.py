@@ -26,7 +26,7 @@ def a_sweep(**changed):
     packing = {"platform": "cpu", "workers": 1, "threads": 1, "lanes_per_program": {"d 16": 1}}
     runs = [{"label": "d 16", "steps": 2, "flops": 1.0, "runs": [records.config_hash(RUN)]}]
     values = {"config": config(), "datasets": {"d 16": None}, "packing": packing, "settings": runs}
-    values |= {"experiment": "width_vocab", "tier": "smoke", "environment": fingerprint.present()}
+    values |= {"experiment": "width_vocab", "preset": "smoke", "environment": fingerprint.present()}
     return Sweep(**(values | changed))
 
 

@@ -207,7 +207,11 @@ def test_only_listed_experiments_are_imported(name, tmp_path, monkeypatch):
 
 def test_a_configuration_holds_values_and_no_programs(tmp_path):
     for number, text in enumerate(HOSTILE):
-        for changed in ({"config": config() | {"norm": text}}, {"tier": text}, {"config": config() | {"steps": text}}):
+        for changed in (
+            {"config": config() | {"norm": text}},
+            {"preset": text},
+            {"config": config() | {"steps": text}},
+        ):
             out = tmp_path / f"{number}" / next(iter(changed)) / str(len(changed))
             a_sweep(**changed).create(Store(out))
             with pytest.raises(InputError):

@@ -135,7 +135,7 @@ def test_the_page_has_the_claims_and_the_numbers_of_the_records(sweep):
     report = Report(*sweep)
     text = page(*sweep)
     rows = Tables(text).rows
-    head, claims = claims_of.settings(report.claims)
+    head, claims = claims_of.cells(report.claims)
     assert rows[: len(claims) + 1] == [head, *claims]
     names, *runs = rows[len(claims) + 1 :]
     table = report.table.set_index("hash")

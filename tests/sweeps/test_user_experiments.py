@@ -178,7 +178,7 @@ def test_two_optimizers_with_one_name_are_refused():
     user_experiments.check_settings([named(first, make), named(second, make)])
     one_line(
         lambda: user_experiments.check_settings([named(first, make), named(second, lambda learning_rate: None)]),
-        "another optimizer with the name x",
+        "another optimizer named x",
     )
 
 

@@ -60,7 +60,7 @@ def states(program, run, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "lane",
+    "run",
     [
         pytest.param(PLAIN, id="plain"),
         pytest.param(dataclasses.replace(LARGE, negative_slope=0.1, seed=3), id="large"),

@@ -107,7 +107,7 @@ def test_panels_fill_rows_and_unused_positions_are_blank():
 def test_a_sheet_states_its_source_and_missing_runs(tmp_path):
     figure = sheet([heat(), dots()], title="Title", preset="laptop", corpus="zipf", partial=(3, 9), words=["hatched"])
     text = "\n".join(text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text")))
-    for words in ("Title\ntier laptop, corpus zipf", "PARTIAL: 3 of 9 runs", "hatched"):
+    for words in ("Title\npreset laptop, corpus zipf", "PARTIAL: 3 of 9 runs", "hatched"):
         assert words in text
     assert all(path.stat().st_size > 1000 for path in optimum_figure.save(figure, tmp_path / "figure"))
     whole = sheet([heat()], title="Title")

@@ -50,7 +50,7 @@ def programs():
     }
 
 
-@pytest.mark.parametrize("cell", [PLAIN, MEASURED], ids=["plain", "measured"])
+@pytest.mark.parametrize("setting", [PLAIN, MEASURED], ids=["plain", "measured"])
 def test_micro_batches_trace_the_loss_as_often_as_a_whole_batch(setting, data, monkeypatch):
     def traces(micro_batches):
         calls = []

@@ -195,6 +195,6 @@ def test_a_run_under_lvp_has_the_numbers_of_table_2():
     table = parametrization.table("lvp", width=16, vocab=40)
     rates = {"embedding": 0.125, "position": 0.125, "hidden": 0.03125, "output": 0.03125, "vector": 0.03125}
     stds = {"embedding": 0.25, "position": 0.25, "hidden": 0.25, "output": 0.25, "vector": 0.0}
-    assert Run.under(table, 0.5, 7, warmup_steps=2) == Run(rates, stds, 7, warmup_steps=2)
-    deviating = Run.under(table, 0.5, 7, rates={"embedding": 0.75}, stds={"output": 0.0625})
+    assert Run.under(table, 0.5 / 16, 7, warmup_steps=2) == Run(rates, stds, 7, warmup_steps=2)
+    deviating = Run.under(table, 0.5 / 16, 7, rates={"embedding": 0.75}, stds={"output": 0.0625})
     assert deviating == Run(rates | {"embedding": 0.75}, stds | {"output": 0.0625}, 7)
