@@ -38,14 +38,15 @@ class Entry(NamedTuple):
 
 
 # The first five differ in the rule of width and vocabulary only. An axis without a rule has the default of `scale`.
+SQRT_BATCH = {"batch": "sqrt"}
 ENTRIES: Mapping[str, Entry] = {
-    "LVP": Entry("lvp", {}),
-    "SP": Entry("sp", {}),
-    "SP (embedding × d)": Entry("sp_embedding_width", {}),
-    "μP": Entry("mup", {}),
-    "interpolated": Entry("interpolated", {}),
+    "LVP": Entry("lvp", SQRT_BATCH),
+    "SP": Entry("sp", SQRT_BATCH),
+    "SP (embedding × d)": Entry("sp_embedding_width", SQRT_BATCH),
+    "μP": Entry("mup", SQRT_BATCH),
+    "interpolated": Entry("interpolated", SQRT_BATCH),
     "LVP (width only)": Entry("lvp", {"depth": "none", "batch": "none"}),
-    "LVP (marin's horizon)": Entry("lvp", {"horizon": "marin"}),
+    "LVP (marin's horizon)": Entry("lvp", SQRT_BATCH | {"horizon": "marin"}),
     "u-μP": Entry("umup", {"depth": "depth_mup", "batch": "none"}),
     "CompleteP": Entry("completep", {"depth": "completep", "batch": "none", "epsilon": "completep"}),
     "Complete(d)P": Entry(

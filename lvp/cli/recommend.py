@@ -48,6 +48,9 @@ def _add_recommend(subparsers) -> None:
         "--tokenizer", type=Path, metavar="FILE", help="SentencePiece model, to compute κ from token frequencies"
     )
     command.add_argument("--corpus", type=Path, metavar="FILE", help="text for token frequencies: a file or directory")
+    command.add_argument(
+        "--evidence", action="store_true", help="formulas, sources, the other rules and the committed measurements too"
+    )
     _add_rows(command)
     _add_json(command)
 
@@ -163,7 +166,10 @@ def _recommend(arguments) -> None:
         counts, size = token_counts.count(arguments.tokenizer, arguments.corpus)
         origin = f"\n\nTokens counted in the first {size:,} bytes of {arguments.corpus}, by {arguments.tokenizer}"
     advice = recommend(**asked, counts=counts)
-    _print_json(advice.as_dict()) if arguments.json else print(f"{advice}{origin}")
+    if arguments.json:
+        _print_json(advice.as_dict())
+    else:
+        print(f"{advice.with_evidence() if arguments.evidence else advice}{origin}")
 
 
 def _shapes(arguments, axes: Mapping[str, str]) -> dict[str, Any]:

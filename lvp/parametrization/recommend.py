@@ -29,8 +29,10 @@ from lvp.parametrization.rules import PAPER_RULES
 from lvp.parametrization.scaling import LOOKUPS, Scaling, scale
 from lvp.parametrization.token_frequencies import TokenFrequencies, token_frequencies
 
-# Factors on the embedding's rate that are worth training next. Committed references prefer 4 to 16 times LVP's rate.
-SWEEP = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+# Factors on LVP's embedding rate that are worth training next. Committed references prefer 4 to 16 times LVP's rate.
+SWEEP = (1.0, 4.0, 16.0)
+TUNED_SWEEP = (0.5, 1.0, 2.0)  # factors on a tuned or published rate
+SHORT = 0.1  # a decay is unusual if its timescale is below this part of the training
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Recommendation:
       tuned: the arguments b1, b2 and eps.
       alternatives: the settings under each rule of width and vocabulary, of each transferred axis, of "epsilon", and
         of "decay" if `weight_decay` is given. `chosen` marks the rule in use. Empty without a transfer.
-      sweep: embedding rates worth training next.
+      sweep: three embedding rates worth training next: `SWEEP` times LVP's rate (divided by the factor on the rows), or
+        `TUNED_SWEEP` times a tuned rate or nanochat's.
       warnings: sentences about arguments that are probably wrong.
       tokens: statistics of the token counts, or None without counts.
       token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
@@ -156,6 +159,10 @@ class Recommendation:
 
     def __str__(self) -> str:
         return report.text(self)
+
+    def with_evidence(self) -> str:
+        """`str`, and the sources, the other rules, the decay over the training and the committed measurements."""
+        return report.text(self, evidence=True)
 
 
 def recommend(
@@ -243,8 +250,8 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
         weight_decay=None if asked.weight_decay is None else float(asked.weight_decay),
         tuned=asked.adam,
         alternatives=_alternatives(asked),
-        sweep=tuple(_sweep_centre(asked, roles) * factor for factor in SWEEP),
-        warnings=_warnings(asked, roles),
+        sweep=_sweep(asked, roles),
+        warnings=(*_warnings(asked, roles), *_changed_betas(asked), *_short_decays(asked, roles, steps)),
         tokens=frequencies,
         token_rows=asked.token_rows,
     )
@@ -424,9 +431,38 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
     return tuple(made)
 
 
-def _sweep_centre(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> float:
-    """The embedding rate in the middle of the next sweep: the rule's rate divided by the factor on embedding rows."""
-    return roles[0].learning_rate / row_multiplier(asked.token_rows, asked.target.width)
+def _changed_betas(asked: _Asked) -> list[str]:
+    """A warning if the rules of batch and horizon change β."""
+    tuned, (b1, b2) = asked.adam, asked.betas()
+    if (b1, b2) == (tuned["b1"], tuned["b2"]):
+        return []
+    changes = f"β₁ from {tuned['b1']:g} to {b1:.4g}, β₂ from {tuned['b2']:g} to {b2:.4g}"
+    return [f"the rules of batch and horizon change {changes}."]
+
+
+def _short_decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | None) -> list[str]:
+    """A warning for the roles whose decay forgets the training: its timescale is below `SHORT` of the steps."""
+    short = [role for role in roles if steps and role.decay_per_step and role.decay_per_step * steps * SHORT > 1]
+    if not short or not steps:
+        return []
+    role = max(short, key=lambda role: role.decay_per_step or 0.0)
+    shrink, hidden = role.decay_per_step or 0.0, next(each for each in roles if each.role == "hidden")
+    names = ", ".join(each.role for each in short)
+    text = (
+        f"weight decay {role.weight_decay:.4g} has a timescale of {1 / shrink:.3g} of {steps:.0f} steps for {names}. "
+        f"A row without a gradient keeps {(1 - min(shrink, 1.0)) ** steps:.2g} of its size, so rare tokens are lost. "
+    )
+    if role.role != "hidden" and hidden.decay_per_step and role.weight_decay:
+        same = role.weight_decay * hidden.decay_per_step / shrink
+        text += f"λ = {same:.3g} for {role.role} has the timescale of hidden matrices."
+    return [text.rstrip()]
+
+
+def _sweep(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[float, ...]:
+    if asked.embedding_lr is not None or PAPER_RULES[asked.rule].muon:
+        return tuple(roles[0].learning_rate * factor for factor in TUNED_SWEEP)
+    of_lvp = asked.under("lvp").without_decay().roles()[0].learning_rate
+    return tuple(of_lvp / row_multiplier(asked.token_rows, asked.target.width) * factor for factor in SWEEP)
 
 
 def _beyond(target: Shape, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:

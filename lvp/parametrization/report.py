@@ -5,7 +5,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lvp.parametrization import Table, aligned, evidence
+from lvp.parametrization import Table, aligned
+from lvp.parametrization import evidence as _evidence
 from lvp.parametrization.axes import SIZES
 from lvp.parametrization.token_frequencies import TokenFrequencies
 
@@ -17,20 +18,33 @@ LINE = 118  # characters
 FAR = 4.0  # factor outside of the measured sizes from which a measurement is hardly relevant
 
 
-def text(advice: "Recommendation") -> str:
-    """`str` of a `Recommendation`."""
-    blocks = [
-        [_heading(advice), *aligned(_rows(advice)), *_symbols(advice)],
-        *_warnings(advice),
-        *_training(advice),
-        [line for note in (*advice.notes, *_constants(advice)) for line in textwrap.wrap(note, LINE)],
-        *_side_by_side(advice),
-        _sweep(advice),
-        *_measured(advice),
-        *([] if advice.tokens is None else [_tokens(advice, advice.tokens)]),
-        ["In Python:", *("    " + line if line else "" for line in advice.snippet.splitlines())],
-    ]
-    return "\n\n".join("\n".join(block) for block in blocks)
+def text(advice: "Recommendation", evidence: bool = False) -> str:
+    """`str` of a `Recommendation`: rates and stds, warnings and code; or all that is known, with the evidence."""
+    blocks = [[_heading(advice), *aligned(_rows(advice) if evidence else _short_rows(advice))], *_warnings(advice)]
+    if evidence:
+        blocks[0] += _symbols(advice)
+        blocks += _training(advice)
+        blocks += [[line for note in (*advice.notes, *_constants(advice)) for line in textwrap.wrap(note, LINE)]]
+        blocks += [*_side_by_side(advice), _sweep(advice), *_measured(advice)]
+    if advice.tokens is not None:
+        blocks.append(_tokens(advice, advice.tokens))
+    return "\n\n".join("\n".join(block) for block in [*blocks, advice.snippet.splitlines()])
+
+
+def _short_rows(advice: "Recommendation") -> list[tuple[str, ...]]:
+    """Rates, stds and, if they differ from the defaults, forward multipliers, λ and ε. Roles with equal numbers share a
+    row."""
+    by_numbers: dict[tuple[str, ...], list[str]] = {}
+    for role in advice.roles:
+        std = f"{role.init_std:.4g}" if role.init_std else "gains 1, biases 0"
+        decay = f"{role.weight_decay:.4g}" if role.weight_decay else "–"
+        numbers = (f"{role.learning_rate:.4g}", std, _forward(advice, role), decay, f"{role.epsilon:.3g}")
+        by_numbers.setdefault(numbers, []).append(role.role)
+    usual = (None, None, "× 1", "–", "1e-08")
+    head = ("learning rate", "init std", "forward", "λ", "ε")
+    shown = [i for i, each in enumerate(usual) if {numbers[i] for numbers in by_numbers} != {each}]
+    rows = [("role", *(head[i] for i in shown))]
+    return rows + [(", ".join(names), *(numbers[i] for i in shown)) for numbers, names in by_numbers.items()]
 
 
 def _heading(advice: "Recommendation") -> str:
@@ -89,9 +103,10 @@ def _constants(advice: "Recommendation") -> list[str]:
 
 
 def _warnings(advice: "Recommendation") -> list[list[str]]:
-    """A block with the warnings, if there are any."""
-    lines = [line for sentence in advice.warnings for line in textwrap.wrap(f"warning: {sentence}", LINE)]
-    return [lines] if lines else []
+    """A block with the rates to try and the warnings."""
+    rates = ", ".join(f"{rate:.3g}" for rate in advice.sweep)
+    sentences = [f"Try the embedding rates {rates}; --evidence says why.", *(f"warning: {w}" for w in advice.warnings)]
+    return [[line for sentence in sentences for line in textwrap.wrap(sentence, LINE)]]
 
 
 def _training(advice: "Recommendation") -> list[list[str]]:
@@ -135,9 +150,14 @@ def _side_by_side(advice: "Recommendation") -> list[list[str]]:
 
 def _sweep(advice: "Recommendation") -> list[str]:
     rates = ", ".join(f"{rate:.4g}" for rate in advice.sweep)
+    if advice.sweep[1] == advice["embedding"].learning_rate:
+        why = "half and twice the rate above"
+    else:
+        why = "1, 4 and 16 times LVP's rate: the references of the committed results prefer 4 to 16 times"
     text = (
-        f"Sweep next: the embedding rate at {rates} (a factor of 2 apart), all other rates as above. If the best "
-        "rate is the first or the last, extend the grid beyond it."
+        f"Try the embedding rates {rates}, all other rates as above ({why}). If a run is expensive, try them at a "
+        "smaller width first, and give --from-width and --embedding-lr. If the first or the last is the best, go on "
+        "beyond it."
     )
     return textwrap.wrap(text, LINE)
 
@@ -150,7 +170,7 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
     for name, result in advice.evidence.items():
         head = ("entry", "rule", "embedding rate here", "mean gap", "largest gap", "at")
         lines: list[tuple[str, ...]] = [head]
-        for entry, row in evidence.ranked(result):
+        for entry, row in _evidence.ranked(result):
             own = advice["embedding"].learning_rate if row["rule"] == advice.rule else None
             rate = advice.embedding_by_rule.get(
                 row["rule"], own

@@ -115,7 +115,7 @@ def scale(
       base, target: sizes. Axes whose sizes are unknown in both shapes are left alone.
       rule: the rule of width and vocabulary, as in `lvp.parametrization.table`.
       axes: axis → name of its rule (`lvp.parametrization.axes.AXES`), for "depth", "batch", "horizon", "decay" and
-        "epsilon". The defaults are "completep", "sqrt", "none", "none" and "none".
+        "epsilon". The default of depth is "completep", and "none" of the others.
       kappa: κ of "interpolated" at both sizes, in [0, 1].
       token_rows: how rows enter the model at both sizes, one of `lvp.parametrization.TOKEN_ROWS`.
       ratios: role → tuned rate of the role over the hidden rate at the base, as in `table`.

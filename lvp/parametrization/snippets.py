@@ -9,21 +9,24 @@ from lvp.parametrization.scaling import LOOKUPS
 if TYPE_CHECKING:
     from lvp.parametrization.recommend import Recommendation
 
-DECLARATIONS = "declarations = []  # of your own model: [lvp.roles.Declaration(PATTERN, ROLE), …], see docs/roles.md"
+DECLARATIONS = "declarations = []  # [lvp.roles.Declaration(PATTERN, ROLE), …] of your model, see docs/roles.md"
 
 
 def snippet(advice: "Recommendation") -> str:
-    """Returns Python code that defines the optimizer `tx` and `init_std` of a recommendation."""
-    lines = _transfer(advice) if advice.moves_axes else _parametrized(advice)
-    return "\n".join(
-        [
-            "import optax",
-            "",
-            *lines,
-            "init_std = {role: tx.table[role].init_std for role in tx.table}  # gains start at 1, biases at 0",
-            "# print(optim.describe(tx, params)) says what every parameter of a model gets",
-        ]
-    )
+    """Returns Python code that makes the optimizer `tx` of a recommendation and draws the model's `params` again."""
+    imports, lines = _transfer(advice) if advice.moves_axes else _parametrized(advice)
+    drawn = "params = optim.initialize(tx, params, jax.random.key(0))  # optim.describe(tx, params) shows them"
+    return "\n".join(["import jax", "import optax", *imports, "", *_model(advice), *lines, drawn])
+
+
+def _model(advice: "Recommendation") -> list[str]:
+    """A comment with the factors that the model itself applies, if there are any."""
+    factors = [f"{r.role} × {r.forward_multiplier:.6g}" for r in advice.roles if r.forward_multiplier != 1.0]
+    if advice.token_rows == "normalized":
+        factors.append("embedding / RMS of the row")
+    if advice.table.branch_multiplier != 1.0:
+        factors.append(f"residual branches × {advice.table.branch_multiplier:.6g}")
+    return [f"# Your model multiplies outputs: {', '.join(factors)}"] if factors else []
 
 
 def _factory(advice: "Recommendation") -> tuple[list[str], list[str]]:
@@ -33,33 +36,35 @@ def _factory(advice: "Recommendation") -> tuple[list[str], list[str]]:
     if not PAPER_RULES[advice.rule].muon:
         return [], ["optax.adamw", *options]
     adam = f"functools.partial(optax.adamw, {', '.join(options)})" if options else "optax.adamw"
-    imports = ["import functools"] * bool(options) + ["from lvp.roles import ROLES", ""]
-    return [*imports, f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": optax.contrib.muon}}'], ["factories"]
+    return [f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": optax.contrib.muon}}'], ["factories"]
 
 
-def _parametrized(advice: "Recommendation") -> list[str]:
-    """A call of `optim.parametrized` at the rate of this model."""
+def _imports(advice: "Recommendation", *more: str) -> list[str]:
+    """The import lines of a snippet, after jax and optax."""
+    of_muon = ["from lvp.roles import ROLES"] * PAPER_RULES[advice.rule].muon
+    partial = ["import functools"] if of_muon and "partial" in _factory(advice)[0][0] else []
+    return [*partial, "from lvp import optim", *more, *of_muon]
+
+
+def _parametrized(advice: "Recommendation") -> tuple[list[str], list[str]]:
+    """Imports, and a call of `optim.parametrized` at the rate of this model."""
     size = f"width={advice.width}, vocab={advice.vocab}"
     own = _own_table(advice, advice.table["embedding"].lr_multiplier)
     factories, (factory, *options) = _factory(advice)
     settings = "declarations=declarations"
     if advice.weight_decay is not None:
         settings = f"weight_decay={advice.weight_decay:.6g}, {settings}"
-    table = f'"{advice.rule}", learning_rate, {size}'
-    lines = ["from lvp import optim"]
+    rate = f"{advice['hidden'].learning_rate:.6g}"
+    table = f'"{advice.rule}", {rate}, {size}'
+    imports = []
     if own:
-        lines.append("from lvp.parametrization import table")
+        imports.append("from lvp.parametrization import table")
         factories = [*factories, f'rates = table("{advice.rule}", {size}, {own})']
-        table = "rates, learning_rate"
-    return [
-        *lines,
-        "",
+        table = f"rates, {rate}"
+    return _imports(advice, *imports), [
         *factories,
-        f"learning_rate = {advice['hidden'].learning_rate:.6g}  # of the hidden matrices; or a schedule",
         DECLARATIONS,
-        "tx = optim.parametrized(",
-        f"    {', '.join([factory, table, settings, *options])}",
-        ")",
+        f"tx = optim.parametrized({', '.join([factory, table, settings, *options])})",
     ]
 
 
@@ -75,19 +80,16 @@ def _own_table(advice: "Recommendation", ratio: float | None) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in own.items())
 
 
-def _transfer(advice: "Recommendation") -> list[str]:
-    """A call of `optim.transfer` at the rate of the smaller model."""
+def _transfer(advice: "Recommendation") -> tuple[list[str], list[str]]:
+    """Imports, and a call of `optim.transfer` at the rate of the smaller model."""
     moved = [axis for axis, size in SIZES.items() if getattr(advice.target, size) is not None]
     moved += [axis for axis in ("decay", "epsilon") if advice.axes[axis] != "none"]
     ratio = None if advice.embedding_lr is None else advice.embedding_lr / advice.hidden_lr
     own = _own_table(advice, ratio)
     factories, (factory, *options) = _factory(advice)
     decay = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay!r}"]
-    arguments = [factory, "scaling", "learning_rate", *decay, "declarations=declarations", *options]
-    return [
-        "from lvp import optim",
-        "from lvp.parametrization.scaling import Shape, scale",
-        "",
+    arguments = [factory, "scaling", f"{advice.hidden_lr:.6g}", *decay, "declarations=declarations", *options]
+    return _imports(advice, "from lvp.parametrization.scaling import Shape, scale"), [
         *factories,
         "scaling = scale(",
         f"    {advice.base!r},",
@@ -96,7 +98,6 @@ def _transfer(advice: "Recommendation") -> list[str]:
         f"    axes={ {axis: advice.axes[axis] for axis in moved} },",
         *([f"    {own},"] if own else []),
         ")",
-        f"learning_rate = {advice.hidden_lr:.6g}  # of the hidden matrices of the smaller model; or a schedule",
         DECLARATIONS,
         f"tx = optim.transfer({', '.join(arguments)})",
     ]

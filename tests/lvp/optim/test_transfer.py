@@ -35,7 +35,7 @@ def transferred(factory=optax.adamw, *, base, target, learning_rate, rule="lvp",
 
 def test_every_parameter_gets_its_settings():
     """One step against `optax.multi_transform` with the settings by hand."""
-    axes = {"decay": "constant_timescale", "horizon": "completed"}
+    axes = {"decay": "constant_timescale", "horizon": "completed", "batch": "sqrt"}
     tx = transferred(
         base=BASE,
         target=TARGET,
@@ -202,7 +202,7 @@ def test_schedules_and_independent_decay():
     ("settings", "message"),
     [
         (
-            {"factory": optax.lion},
+            {"factory": optax.lion, "axes": {"batch": "sqrt"}},
             "axis rules batch='sqrt' multiply eps by .*, and factory lion of role 'embedding' has no eps: "
             "use axes={'batch': 'sqrt_rate'}",
         ),
@@ -211,7 +211,7 @@ def test_schedules_and_independent_decay():
             "decay rule 'constant_timescale' uses the rule's rate of role 'hidden', which rows or rates replaces",
         ),
         (
-            {"factory": functools.partial(optax.sgd, momentum=0.9), "rule": "sp"},
+            {"factory": functools.partial(optax.sgd, momentum=0.9), "rule": "sp", "axes": {"batch": "sqrt"}},
             "axis rules batch='sqrt' multiply 1 − b1 by 2, and factory sgd of role .* has no b1: use axes={'batch'",
         ),
         ({"factory": optax.adamw(1e-3)}, "factory must be a function such as optax.adam, not its result"),
@@ -234,7 +234,7 @@ def test_schedules_and_independent_decay():
             "decay rule 'independent_inverse_width' needs decay='independent', got 'coupled'",
         ),
         ({"rule": "nanochat"}, "rule 'nanochat' has Muon's rate"),
-        ({"target": Shape(32, VOCAB, 4, 6400, 6400)}, "b1 0.9 becomes -9"),
+        ({"target": Shape(32, VOCAB, 4, 6400, 6400), "axes": {"batch": "sqrt"}}, "b1 0.9 becomes -9"),
         ({"eps": -1.0}, "eps must be finite and not negative"),
         ({"learning_rate": -0.1}, "learning_rate"),
         ({"axes": {"depht": "completep"}}, "did you mean depth?"),
@@ -263,7 +263,7 @@ def test_roles_of_your_own_keep_their_row_and_decay():
 def test_roles_of_your_own_keep_their_momentum():
     """Batch rule "sqrt" changes β and ε of the rule's roles only."""
     rows = [Row("router", init_std=0.02, lr_multiplier=4.0, decay=True)]
-    tx = transferred(base=BASE, target=TARGET, rows=rows, learning_rate=0.1)
+    tx = transferred(base=BASE, target=TARGET, rows=rows, axes={"batch": "sqrt"}, learning_rate=0.1)
     assert tx.options["router"] == {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
     assert tx.options["embedding"]["b1"] == pytest.approx(0.8)
 

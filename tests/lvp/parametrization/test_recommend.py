@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -161,21 +162,28 @@ ASKED = [{"rule": rule} for rule in RULES] + [
 ]
 
 
+PARAMS = jax.jit(decoder(DecoderConfig(512, 64, layers=1, positions="learned", biases=True)).init)(jax.random.key(0))
+
+
 @pytest.mark.parametrize("asked", ASKED, ids=lambda a: " ".join(map(str, a.values())))
 def test_the_snippet_runs_and_has_the_rates(asked):
     advice = advised(width=64, vocab=512, hidden_lr=3e-3, **asked)
-    names = {}
+    names = {"params": PARAMS}
     exec(advice.snippet, names)
-    model = decoder(DecoderConfig(512, 64, layers=1, positions="learned", biases=True))
-    params = jax.eval_shape(model.init, jax.random.key(0))
+    params = names["params"]
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, PARAMS)
     described = optim.describe(names["tx"], params).rows
     assert {row.role for row in described} == set(ROLES)
     for row in described:
         assert row.learning_rate == pytest.approx(advice[row.role].learning_rate, rel=3e-6)
-        assert row.init_std == names["init_std"][row.role] == advice[row.role].init_std
+        assert row.init_std == advice[row.role].init_std
         decay = advice[row.role].weight_decay or 0.0
         assert row.weight_decay == pytest.approx(decay * (row.role != "vector"))
     jax.eval_shape(names["tx"].init, params)
+    for role in advice.roles:  # what the model itself multiplies is in a comment
+        assert role.forward_multiplier == 1 or f"{role.role} × {role.forward_multiplier:.6g}" in advice.snippet
+    branch = advice.table.branch_multiplier
+    assert branch == 1 or f"residual branches × {branch:.6g}" in advice.snippet
     assert names["tx"].table.branch_multiplier == advice.table.branch_multiplier
     assert ("optax.contrib.muon" in advice.snippet) == PAPER_RULES[advice.rule].muon  # the hidden rate is Muon's
     if advice.moves_axes:
@@ -189,7 +197,7 @@ def test_the_text_quotes_the_committed_evidence():
     committed = json.loads((Path(__file__).parents[3] / "experiments/results/evidence.json").read_text())
     advice = advised(**SIZE, hidden_lr=3e-4)
     assert advice.evidence == committed and committed
-    text = str(advice)
+    text = advice.with_evidence()
     for name, result in committed.items():
         assert f"{name}: preset {result['tier']}" in text and result["commit"] in text
         assert text.index("far outside of the measured range") < text.index(f"Measured ({name}")
@@ -218,19 +226,21 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
     }
     for (width, vocab), (beyond, words) in cases.items():
         advice = advised(width=width, vocab=vocab, hidden_lr=1e-3)
-        assert advice.beyond["r"] == beyond and words in str(advice)
-        (line,) = [re.split(r"  +", x.strip()) for x in str(advice).splitlines() if x.strip().startswith("LVP *")]
+        assert advice.beyond["r"] == beyond and words in advice.with_evidence()
+        (line,) = [
+            re.split(r"  +", x.strip()) for x in advice.with_evidence().splitlines() if x.strip().startswith("LVP *")
+        ]
         assert line[3:] == ["diverged", "diverged", "depth × 8"]
-        assert "References at the edge of a grid: depth × 8." in str(advice)
-    assert "smaller than the smallest" in str(advice)
+        assert "References at the edge of a grid: depth × 8." in advice.with_evidence()
+    assert "smaller than the smallest" in advice.with_evidence()
     deep = advised(width=128, vocab=1000, depth=64, from_depth=16, hidden_lr=1e-3)
-    assert deep.beyond["r"]["depth"] == 4.0 and "depth 64 is 4 times the largest measured" in str(deep)
+    assert deep.beyond["r"]["depth"] == 4.0 and "depth 64 is 4 times the largest measured" in deep.with_evidence()
     monkeypatch.setattr(lvp.parametrization.evidence, "transfer", dict)
-    assert "contains no committed results of transfer" in str(advised(**SIZE, hidden_lr=1e-3))
+    assert "contains no committed results of transfer" in advised(**SIZE, hidden_lr=1e-3).with_evidence()
 
 
 def test_rows_times_the_root_of_the_width_have_a_smaller_rate():
-    """The sweep is that of plain rows in the unit of the row as it enters."""
+    """The rates to try are those of plain rows in the unit of the row as it enters."""
     plain, times_root = (advised(width=256, vocab=4096, hidden_lr=1e-3, token_rows=x) for x in ("plain", "sqrt"))
     assert times_root["embedding"].learning_rate == plain["embedding"].learning_rate
     assert times_root.sweep == pytest.approx([rate / 16 for rate in plain.sweep])
@@ -262,9 +272,9 @@ def test_a_transfer_over_all_axes(capsys):
     assert hidden["weight_decay"] == pytest.approx(0.1 * 4 / 10)  # rate / 4, steps × 10
     assert hidden["decay_per_step"] == pytest.approx(hidden["weight_decay"] * hidden["learning_rate"])
     assert advice["roles"]["vector"]["weight_decay"] == 0 and advice["steps"] == pytest.approx(2e9 / 65536)
-    assert advice["sweep"] == pytest.approx([embedding["learning_rate"] * 2.0**k for k in range(-2, 5)])
-    text = printed(capsys, *line.split())
-    assert "residual branches × 0.25" in text and "Sweep next" in text and "depth_mup" in text
+    assert advice["sweep"] == pytest.approx([embedding["learning_rate"] * 4.0**k for k in range(3)])
+    text = printed(capsys, *line.split(), "--evidence")
+    assert "residual branches × 0.25" in text and "Try the embedding rates" in text and "depth_mup" in text
     for other in advice["alternatives"]:
         assert other["refused"] == (other["axis"] == "epsilon" and other["rule"] != "none")
         if other["chosen"]:
@@ -288,17 +298,39 @@ def test_probable_mistakes_are_named():
     assert "width 32064 is larger than vocab 2048" in swapped
     advice = advised(**SIZE, hidden_lr=3)
     (large,) = advice.warnings
-    assert "hidden rate 3 is 136 times the init std" in large and f"warning: {large[:40]}" in str(advice)
+    assert "hidden rate 3 is 136 times the init std" in large and f"warning: {large[:40]}" in advice.with_evidence()
     (base,) = advised(**SIZE, hidden_lr=1e-4, from_width=1024, from_vocab=512).warnings
     assert "from_width 1024" in base
     assert advised(**SIZE, hidden_lr=0.02, rule="nanochat", token_rows="normalized").warnings == ()  # Muon's rate
+
+
+def test_the_answer_has_fifteen_lines_with_rates_and_code():
+    lines = str(recommend(Shape(**SIZE), 3e-4)).splitlines()
+    assert len(lines) == 15 and max(map(len, lines)) <= 120
+    assert lines[2].split() == ["embedding,", "position", "0.01358", "0.0221"]
+
+
+def test_a_decay_that_forgets_the_training_is_named():
+    """At d 2048 the embedding decays √2048 times as fast as hidden matrices: 1 / (0.0136 · 0.1) = 737 steps."""
+    (warning,) = advised(**SIZE, hidden_lr=3e-4, steps=20_000, weight_decay=0.1).warnings
+    assert "timescale of 737 of 20000 steps for embedding, position" in warning
+    assert f"keeps {(1 - 0.1 * 3e-4 * 2048**0.5) ** 20_000:.2g} of its size" in warning
+    assert f"λ = {0.1 / 2048**0.5:.3g} for embedding has the timescale of hidden matrices" in warning
+    assert advised(**SIZE, hidden_lr=3e-4, steps=7_000, weight_decay=0.1).warnings == ()  # 7,370 steps hold a tenth
+
+
+def test_changed_betas_are_a_warning():
+    moved = {"from_width": 512, "batch": 1024, "from_batch": 256}
+    assert advised(**SIZE, hidden_lr=1e-4, **moved).warnings == ()
+    (warning,) = advised(**SIZE, hidden_lr=1e-4, axes={"batch": "sqrt"}, **moved).warnings
+    assert warning == "the rules of batch and horizon change β₁ from 0.9 to 0.6, β₂ from 0.999 to 0.996."
 
 
 def test_steps_and_decay_without_a_smaller_model():
     advice = advised(**SIZE, hidden_lr=1e-3, steps=1000, weight_decay=0.1)
     assert advice.steps == 1000 and advice.base is None and not advice.alternatives
     assert advice["hidden"].decay_per_step == pytest.approx(1e-4)
-    assert "1000 steps" in str(advice) and f"{(1 - 1e-4) ** 1000:.3g}" in str(advice)
+    assert "1000 steps" in advice.with_evidence() and f"{(1 - 1e-4) ** 1000:.3g}" in advice.with_evidence()
 
 
 def test_tables_on_the_command_line(capsys):
@@ -355,7 +387,10 @@ def test_tables_on_the_command_line(capsys):
             "recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 32 --axis epsilon=completed",
             "epsilon rule 'completed' assumes a head",
         ),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --batch 16 --from-batch 1", "b1 0.9 becomes -0.6"),
+        (
+            "recommend --width 64 --vocab 512 --hidden-lr 1e-3 --batch 16 --from-batch 1 --axis batch=sqrt",
+            "b1 0.9 becomes -0.6",
+        ),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --weight-decay -1", "weight_decay must be a finite"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --b2 1", "b2 must lie in"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer x", "must be given together"),
@@ -398,7 +433,7 @@ def test_counts_give_the_kappa_of_their_frequencies():
     tokens, kappa = advice.tokens, np.sort(parametrization.attenuation(alpha))[::-1]
     assert tokens.unseen == 112 and tokens.vocab == 512 and tokens.tokens == counts.sum()
     assert tokens.kappa_top == pytest.approx(kappa[0]) and tokens.kappa_top > tokens.kappa > tokens.kappa_median
-    assert "never seen" in str(advice) and "κ = 1" in str(advice)
+    assert "never seen" in advice.with_evidence() and "κ = 1" in advice.with_evidence()
     # The other rules do not depend on the counts. A few tokens are enough.
     with_counts = advised(width=64, vocab=512, hidden_lr=1e-3, counts=counts)
     assert rates(with_counts) == rates(advised(width=64, vocab=512, hidden_lr=1e-3))

@@ -65,7 +65,7 @@ def test_batch_and_horizon_by_hand():
     one = {"width": 64, "vocab": 1024}
     grown = Shape(**one, batch=4 * 4096, tokens=4 * 10**7)
     small = Shape(**one, batch=4096, tokens=10**7)
-    adam = scale(small, grown, "lvp")  # Malladi et al. 2022 with κ = 4
+    adam = scale(small, grown, "lvp", axes={"batch": "sqrt"})  # Malladi et al. 2022 with κ = 4
     assert set(numbers(adam, "rate").values()) == {2.0} and set(numbers(adam, "epsilon").values()) == {0.5}
     assert adam.betas(0.9, 0.999) == pytest.approx((0.6, 0.996))
     alone = scale(small, grown, "lvp", axes={"batch": "sqrt_rate"})
@@ -118,7 +118,8 @@ def test_every_combination_is_a_group(rule):
             assert getattr(there, name) * getattr(onward, name) == pytest.approx(getattr(direct, name))
             assert getattr(same, name) == 1
     # Control: the axes move something.
-    assert numbers(scale(BASE, TARGET, rule), "rate") != numbers(scale(BASE, BASE, rule), "rate")
+    moved = scale(BASE, TARGET, rule, axes={"batch": "sqrt_rate"})
+    assert numbers(moved, "rate") != numbers(scale(BASE, BASE, rule), "rate")
 
 
 @pytest.mark.parametrize("decay", ["constant_timescale", "sqrt_width"])
@@ -146,7 +147,7 @@ def test_a_role_of_its_own_moves_with_the_batch():
         rows = dict.fromkeys(("embedding", "position", "hidden", "output", "vector"), (1.0, 1 / width))
         return rows | {"router": (1.0, 1.0)}
 
-    axes = {"depth": "completep", "horizon": "completed", "decay": "constant_timescale"}
+    axes = {"depth": "completep", "batch": "sqrt", "horizon": "completed", "decay": "constant_timescale"}
     made = scale(BASE, TARGET, with_router, axes=axes)
     noise = math.sqrt(M_B / M_D)
     assert list(made.table)[-1] == "router" and made["router"].rate == pytest.approx(noise)
@@ -171,7 +172,7 @@ def test_tuned_settings_are_taken_along():
         ({"axes": {"colour": "red"}}, "unknown axis 'colour'"),
         ({"axes": {"depth": "completeP"}}, "did you mean completep?"),
         ({"axes": ["depth"]}, "axes must map"),
-        ({"target": Shape(512, 4096, 12)}, "batch rule 'sqrt' needs target.batch"),
+        ({"target": Shape(512, 4096, 12), "axes": {"batch": "sqrt"}}, "batch rule 'sqrt' needs target.batch"),
         ({"base": Shape(64, 1024, batch=1, tokens=1)}, "depth rule 'completep' needs base.depth"),
         (
             {"base": Shape(64, 1024), "target": Shape(512, 4096), "axes": {"horizon": "marin"}},
@@ -200,7 +201,7 @@ def test_sizes_are_whole_numbers(name, size):
 
 
 def test_a_batch_that_outgrows_beta_is_refused():
-    made = scale(Shape(64, 100, batch=1024), Shape(64, 100, batch=16 * 1024), "lvp")
+    made = scale(Shape(64, 100, batch=1024), Shape(64, 100, batch=16 * 1024), "lvp", axes={"batch": "sqrt"})
     with pytest.raises(InputError, match=r"b1 0.9 becomes -0.6.*'sqrt_rate'"):
         made.betas(0.9, 0.999)
     assert made.betas(0.95, 0.999) == pytest.approx((0.2, 0.984))
