@@ -50,7 +50,7 @@ from lvp.parametrization import Shape
 from lvp.parametrization.recommend import recommend
 
 advice = recommend(Shape(width, vocab), hidden_lr, rule=rule)
-print(advice)
+print(advice.with_evidence())
 
 # %% [markdown]
 # ## Tune small, train large
