@@ -15,7 +15,6 @@ from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.decoder import decoder, first_input
 from lvp.parallel import sharding
-from lvp.parametrization import uniform
 from lvp.training.batches import ALL_STEPS, DEVICE_TOKENS, Feed, RandomWindows, StreamedRows
 from lvp.training.program import PackedProgram
 from lvp.training.setting import Run, Setting, traced_table
@@ -225,7 +224,7 @@ class Program(PackedProgram):
     def _transformation(self, run):
         """The optimizer without clipping."""
         setting = self.setting
-        table = traced_table(uniform(width=setting.model.width, vocab=setting.model.vocab), run)
+        table = traced_table(run, width=setting.model.width, vocab=setting.model.vocab)
         moments = {} if setting.moment_dtype is None else {"mu_dtype": jnp.dtype(setting.moment_dtype)}
         return setting.optimizer.transformation(table, self._rate(run), {**run["options"], **moments})
 

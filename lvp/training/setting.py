@@ -7,7 +7,7 @@ scales, warm-up, chosen options of the optimizer, seed.
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ import optax
 from lvp import optim, roles
 from lvp.errors import InputError
 from lvp.models.configs import CHOICES, OMITTED, DecoderConfig
-from lvp.parametrization import Table
+from lvp.parametrization import Row, Table
+from lvp.parametrization.rules import decays
 from lvp.training.batches import DEVICE_TOKENS, ORDERS
 
 OPTIMIZERS: Mapping[str, Callable] = {
@@ -402,13 +403,11 @@ def steps_of_parts(parts: Sequence[float], steps: int) -> tuple[int, ...]:
     return tuple(sorted({max(0, round(part * steps) - 1) for part in parts}))
 
 
-def traced_table(table: Table, run: Mapping[str, Any]) -> Table:
-    """`table` with the init stds and rate multipliers of a run's arrays, which may be traced."""
-    rows = tuple(
-        replace(row, init_std=run["init_std"][row.role], lr_multiplier=run["lr_multipliers"][row.role])
-        for row in table.rows
-    )
-    return replace(table, rule="lane", learning_rate="the run's hidden rate", rows=rows)
+def traced_table(run: Mapping[str, Any], *, width: int, vocab: int) -> Table:
+    """The table of a run's arrays, which may be traced."""
+    stds, multipliers = run["init_std"], run["lr_multipliers"]
+    rows = (Row(role, stds[role], multipliers[role], decays(role)) for role in roles.ROLES)
+    return Table("run", width, vocab, "the run's hidden rate", tuple(rows))
 
 
 def check_positive(what: str, value: Any, *, zero: bool = False) -> float:
