@@ -473,7 +473,7 @@ def test_a_recorded_sweep_keeps_its_meaning_with_new_fields():
     recorded = experiments.to_dict(experiments.configured(warmup, "laptop", {"reserve": 0, "adam_rates": [0.01, 0.02]}))
     del recorded["reserve"]
     with pytest.raises(InputError, match="adam_rates needs at least 6 values"):
-        experiments.configured(warmup, "laptop", recorded)
+        experiments.configured(warmup, "laptop", {"adam_rates": recorded["adam_rates"]})
     config = experiments.restored(warmup, "laptop", recorded)
     assert (config.reserve, config.adam_rates) == (0, (0.01, 0.02))
     complete = experiments.to_dict(config)

@@ -78,7 +78,7 @@ def test_help_is_lost_like_other_output(redirection, words, tmp_path):
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp1252"])
 def test_characters_that_the_output_lacks_are_replaced(encoding):
-    words = [sys.executable, "-m", "lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1"]
+    words = [sys.executable, "-m", "lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1", "--evidence"]
     text = {}
     for name in ("utf-8", encoding):
         environment = os.environ | {"PYTHONIOENCODING": name}
@@ -119,7 +119,7 @@ def test_a_sweep_trains_and_draws_without_output(finished, cache, tmp_path, monk
 @pytest.mark.slow
 @pytest.mark.parametrize("redirection", REDIRECTIONS)
 @pytest.mark.parametrize(
-    "words", [["lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1"], ["sweeps", "status"]]
+    "words", [["lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1", "--evidence"], ["sweeps", "status"]]
 )
 def test_short_commands_return_their_exit_code(words, redirection, finished):
     directory = [finished[0]] if words == ["sweeps", "status"] else []
