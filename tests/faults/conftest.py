@@ -9,7 +9,6 @@ import pytest
 
 import sweeps
 from lvp.errors import InputError
-from lvp.files import write_whole
 from lvp.training.program import PackedProgram
 from sweeps import forecast, report
 from sweeps.work import Worker
@@ -22,9 +21,9 @@ OPTIONS = {"executor": "inline", "pack": 1, "quiet": True}
 
 
 @pytest.fixture(scope="session")
-def text(shared):
-    path = shared / "some-text.txt"
-    write_whole(path, some_text(20_000))  # whole, because other processes of pytest-xdist may read it
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "some-text.txt"  # of this process: a test changes it
+    path.write_text(some_text(20_000), encoding="utf-8")
     return path
 
 
