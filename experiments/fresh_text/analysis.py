@@ -63,8 +63,7 @@ class Reading:
 
     @cached_property
     def coarse(self) -> np.ndarray:
-        """Mean losses of the selecting seeds [constants, ratios]: NaN if a run is missing, infinite if one
-        diverged."""
+        """Mean losses of the selecting seeds by constant and ratio. A missing run is NaN, a diverged one infinite."""
         places = range(-self.config.constant_reach, self.config.constant_reach + 1)
         return np.array(
             [self.losses(i, _ratio_places(self.config), self.config.selecting_seeds).mean(axis=0) for i in places]
