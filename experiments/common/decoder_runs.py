@@ -17,6 +17,14 @@ def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
     return tuple(float(f"{x:.4g}") for x in np.geomspace(low, high, count))
 
 
+def hidden_rate(constant: float, width: int) -> float:
+    """The hidden matrices' rate η/d of a constant η.
+
+    A division may differ in the last bit, and then gives the runs of committed results another name.
+    """
+    return constant * (1 / width)
+
+
 # The fields of `DecoderRuns` that `DecoderConfig` has too.
 _OF_MODEL = (
     *("layers", "context", "head_dim", "mlp_factor", "norm", "position_amplitude", "down_init"),

@@ -63,7 +63,7 @@ class Runs:
     order: str = "windows"  # of the batches (`lvp.training.DataConfig.order`)
     rule: str = "lvp"  # one of `lvp.parametrization.RULES`, unless the experiment has a rule of its own
     widths: tuple[int, ...] = (32, 64, 128)
-    base_width: int | None = None  # the rates are those of all matrices at this width; None: of hidden ones at each
+    base_width: int | None = None  # the rates are those of the hidden matrices at this width; None: at each width
     vocab: int = 512  # size of the tokenizer that is trained on the text
     rates: tuple[float, ...] = geometric(0.0005, 0.064, 8)  # learning rates (see base_width)
     seeds: tuple[int, ...] = (0, 1, 2)  # of init and data order
@@ -89,12 +89,7 @@ class Runs:
         """The table of the rule at a width."""
         if rule is None and self.rule not in RULES:
             raise InputError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
-        return _table(rule or self.rule, width, self.vocab, self.base_width)
-
-
-def _table(rule: Rule, width: int, vocab: int, base_width: int | None) -> Table:
-    """The table that `lvp.optim.parametrized` makes of a rule."""
-    return table(rule, width=width, vocab=vocab, base_width=base_width)
+        return table(rule or self.rule, width=width, vocab=self.vocab, base_width=self.base_width)
 
 
 ADAM = OptimizerConfig("adam")
@@ -305,7 +300,7 @@ class ModelTask(LanguageTask):
 def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any], chosen: Mapping, _: Any) -> Outcome:
     """The outcome of a run that `train` trains."""
     width, vocab, base_width = (arguments[name] for name in ("width", "vocab", "base_width"))
-    of_width = _table(rule or arguments["rule"], width, vocab, base_width)
+    of_width = table(rule or arguments["rule"], width=width, vocab=vocab, base_width=base_width)
     run = Run(width, steps=arguments["steps"], table=of_width, **chosen)
     losses, steps = np.asarray(train(run), np.float64), arguments["steps"]
     last = max(1, round(arguments["final_fraction"] * steps))

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from experiments.common.checks import check_count, check_names, check_schedule
-from experiments.common.decoder_runs import TunedRuns
+from experiments.common.decoder_runs import TunedRuns, hidden_rate
 from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
 from lvp.models.configs import forward_multipliers
@@ -208,7 +208,7 @@ def run(config: Config, group: Group, shape: ModelShape, at: Point, seed: int) -
     constant = constant_at(group, at.constant)
     rates = {"embedding": constant / shape.width * ratio_at(group, at.ratio)}
     warmup = config.warmup_steps if group.scheduled else 0
-    return Run.under(_table(group, shape), constant * (1 / shape.width), seed, rates=rates, warmup_steps=warmup)
+    return Run.under(_table(group, shape), hidden_rate(constant, shape.width), seed, rates=rates, warmup_steps=warmup)
 
 
 def label(config: Config, name: str, shape: ModelShape) -> str:

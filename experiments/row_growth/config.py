@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from experiments.common.checks import check_count, check_names, check_points, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric
+from experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
 from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
 from lvp.models.configs import CHOICES, DecoderConfig, forward_multipliers
@@ -190,7 +190,9 @@ def run(config: Config, variant: Variant, rate: float, seed: int) -> Run:
     """LVP's run with another embedding rate and another init std of the embedding."""
     lvp = table("lvp", width=variant.width, vocab=config.vocab, token_rows=variant.token_rows)
     stds = {"embedding": lvp["embedding"].init_std * variant.std}
-    return Run.under(lvp, config.rate_times_width * (1 / variant.width), seed, rates={"embedding": rate}, stds=stds)
+    return Run.under(
+        lvp, hidden_rate(config.rate_times_width, variant.width), seed, rates={"embedding": rate}, stds=stds
+    )
 
 
 def settings(config: Config) -> list[SettingRuns]:

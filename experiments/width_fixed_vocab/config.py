@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from experiments.common.checks import check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric
+from experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
 from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
 from lvp.parametrization import table
@@ -122,12 +122,12 @@ def points(config: Config) -> list[tuple[float, float, dict[str, float]]]:
 def run(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Run:
     """The run of LVP at η_E = `rate` and η_H = `hidden`/d, with factors on η_W, σ_E and σ_W."""
     lvp = table("lvp", width=width, vocab=vocab)
-    rates = {"embedding": rate, "output": hidden * (1 / width) * factors["output_rate_factors"]}
+    rates = {"embedding": rate, "output": hidden_rate(hidden, width) * factors["output_rate_factors"]}
     stds = {
         "embedding": lvp["embedding"].init_std * factors["embedding_std_factors"],
         "output": lvp["output"].init_std * factors["output_std_factors"],
     }
-    return Run.under(lvp, hidden * (1 / width), seed, rates=rates, stds=stds)
+    return Run.under(lvp, hidden_rate(hidden, width), seed, rates=rates, stds=stds)
 
 
 def label(config: Config, width: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from experiments.common.checks import check_names, check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric
+from experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
 from experiments.common.experiment import SettingRuns
 from lvp.analysis.bracketing import coarse_rates
 from lvp.errors import InputError
@@ -214,7 +214,7 @@ def swept_setting(config: Config, name: str, token_rows: str, width: int, vocab:
     """The setting of a shape, with a run for every rate and seed."""
     lvp_table = table("lvp", width=width, vocab=vocab, token_rows=token_rows)
     runs = [
-        Run.under(lvp_table, config.rate_times_width * (1 / width), seed, rates={"embedding": rate})
+        Run.under(lvp_table, hidden_rate(config.rate_times_width, width), seed, rates={"embedding": rate})
         for rate in config.embedding_rates(token_rows, width)
         for seed in config.seeds
     ]

@@ -176,15 +176,11 @@ def _shapes(arguments, axes: Mapping[str, str]) -> dict[str, Any]:
     """The arguments target, base and steps of `recommend`. Sizes without a --from-… size are not transferred."""
     sizes = {name: getattr(arguments, name) for name in _SIZES}
     smaller = {name: getattr(arguments, f"from_{name}") for name in _SIZES}
-    steps, batch = arguments.steps, arguments.batch
-    if steps is not None:
+    if (steps := arguments.steps) is not None:
         check_whole("--steps", steps, 1)
         if sizes["tokens"] is not None:
             raise InputError("--tokens and --steps both give the horizon: pass only one of them")
-    if steps is None and batch and sizes["tokens"]:
-        steps = sizes["tokens"] / batch
-    elif steps and batch:
-        sizes["tokens"] = batch * steps
+        sizes["tokens"] = steps * arguments.batch if arguments.batch else None
     given = Shape(**sizes)  # checks the sizes
     for name, value in smaller.items():
         if value is None:
@@ -203,7 +199,7 @@ def _shapes(arguments, axes: Mapping[str, str]) -> dict[str, Any]:
     kept: dict[str, Any] = {name: None for name in _SIZES[2:] if name not in tuned}
     target = dataclasses.replace(given, **kept)
     base = dataclasses.replace(target, **tuned) if tuned else None
-    return {"target": target, "base": base, "steps": steps}
+    return {"target": target, "base": base, "steps": given.steps if steps is None else steps}
 
 
 def _table(arguments) -> None:

@@ -61,13 +61,12 @@ from lvp.parametrization import table as rule_table
 
 _MASKS = ("mask", "weight_decay_mask")  # parameters of optax's factories: where the decay applies
 OPTIONS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # parameter of optax's Adam-like factories → its column in `describe`
-# Factories of optax whose update is of order one per coordinate, whatever the scale of the gradient. This is the unit
-# of a rule's rates. optax's other factories need a rate of their own.
-ADAM_LIKE = (
-    "adabelief adam adamax adamaxw adamw adan amsgrad lion nadam nadamw optimistic_adam optimistic_adam_v2 radam "
-    "rmsprop sign_sgd signum yogi contrib.acprop contrib.ademamix contrib.adopt contrib.cocob "
-    "contrib.schedule_free_adamw contrib.sophia"
-).split()
+# Factories of optax and optax.contrib whose update is of order one per coordinate, whatever the scale of the gradient.
+# This is the unit of a rule's rates. optax's other factories need a rate of their own.
+ADAM_LIKE = frozenset(
+    "acprop adabelief adam adamax adamaxw adamw adan ademamix adopt amsgrad cocob lion nadam nadamw optimistic_adam "
+    "optimistic_adam_v2 radam rmsprop schedule_free_adamw sign_sgd signum sophia yogi".split()
+)
 
 
 class Parametrized(optax.GradientTransformationExtraArgs):
@@ -293,25 +292,17 @@ def _table(given: Rule | Table, width: int | None, vocab: int | None) -> Table:
 
 
 def _refuse_other_units(role: str, factory: Factory, chosen: Table, kwargs: Mapping[str, Any]) -> None:
-    """Raises InputError if the role's rate is for Adam-like updates and the factory is optax's for another unit."""
-    function = _rates.unwrapped(factory)
-    if chosen.rule not in RULES or chosen.rule == "sp" or not getattr(function, "__module__", "").startswith("optax."):
+    """Raises InputError if the role's rate is for Adam-like updates and the factory is another one of optax."""
+    function, name, muon = _rates.unwrapped(factory), _rates.name_of(factory), ""
+    of_optax = getattr(function, "__module__", "").startswith("optax.")
+    if chosen.rule not in RULES or chosen.rule == "sp" or not of_optax or name in ADAM_LIKE:
         return
-    if any(function is _of_optax(name) for name in ADAM_LIKE):
-        return
-    muon = ""
     if function is optax.contrib.muon and role == "hidden":
         if kwargs.get("consistent_rms", _rates.bound(factory, "consistent_rms")) is not None:
             return
         muon = ", or consistent_rms=0.2"
-    name = _rates.name_of(factory)
     raise InputError(
         f"factory {name} for the role {role!r}: the rates of rule {chosen.rule!r} are for updates of order one per "
-        f"coordinate (Adam, Lion), and {name} has another unit; give this role another factory, or its own rate "
-        f"rates={{{role!r}: RATE}}{muon}"
+        f"coordinate (Adam, Lion), and those of {name} are not known to be; give this role another factory, or its own "
+        f"rate rates={{{role!r}: RATE}}{muon}"
     )
-
-
-def _of_optax(name: str) -> Any:
-    """A factory of optax by its name; None in a version without it."""
-    return functools.reduce(lambda module, part: getattr(module, part, None), name.split("."), optax)

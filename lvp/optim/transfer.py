@@ -79,7 +79,8 @@ def transfer(
     if not isinstance(scaling, Scaling):
         raise InputError(f"scaling must be the result of lvp.parametrization.scaling.scale, got {shown(scaling)}")
     chosen = scaling.table
-    check_own_rates(scaling.axes, chosen, _rates.unwrapped_arguments(kwargs).get("rates") or {})
+    of_rule = [chosen[scaled.role] for scaled in scaling.roles]
+    check_own_rates(scaling.axes, of_rule, _rates.unwrapped_arguments(kwargs).get("rates") or {})
     built = parametrized(
         _factories(factory, chosen, scaling, {"b1": b1, "b2": b2, "eps": eps}),
         chosen,

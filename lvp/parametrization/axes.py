@@ -173,7 +173,7 @@ AXES: Mapping[str, Mapping[str, AxisRule]] = {
         "none": _NONE,
     },
     "batch": {
-        "none": _NONE,  # in the leaderboard, "sqrt" has larger losses at an eight times larger batch and equal tokens
+        "none": _NONE,  # the leaderboard chose the default (docs/transfer.md)
         "sqrt": AxisRule(_sqrt_batch, "Malladi et al. 2022"),
         "sqrt_rate": AxisRule(lambda r: Factors(rate=_all(r, r.batch**0.5)), "nanochat, base_train.py"),
     },

@@ -13,10 +13,8 @@ The command line prints the same: `python -m lvp recommend --width 2048 --vocab 
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -25,14 +23,14 @@ from lvp import parametrization
 from lvp.errors import InputError, shown
 from lvp.parametrization import AXES, RULES, Shape, Table, evidence, report, row_multiplier, snippets
 from lvp.parametrization.axes import SIZES, check_beta, chosen
-from lvp.parametrization.rules import PAPER_RULES
+from lvp.parametrization.rules import PAPER_RULES, check_above_zero
 from lvp.parametrization.scaling import LOOKUPS, Scaling, scale
 from lvp.parametrization.token_frequencies import TokenFrequencies, token_frequencies
 
-# Factors on LVP's embedding rate that are worth training next. Committed references prefer 4 to 16 times LVP's rate.
+# Factors on LVP's embedding rate that are worth training next; docs/transfer.md has the ratios of tuned references.
 SWEEP = (1.0, 4.0, 16.0)
 TUNED_SWEEP = (0.5, 1.0, 2.0)  # factors on a tuned or published rate
-SHORT = 0.1  # a decay is unusual if its timescale is below this part of the training
+SHORT = 0.1  # part of the training below which the timescale of a decay is a warning
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,6 @@ class Recommendation:
       tuned: the arguments b1, b2 and eps.
       alternatives: the settings under each rule of width and vocabulary, of each transferred axis, of "epsilon", and
         of "decay" if `weight_decay` is given. `chosen` marks the rule in use. Empty without a transfer.
-      sweep: three embedding rates worth training next: `SWEEP` times LVP's rate (divided by the factor on the rows), or
-        `TUNED_SWEEP` times a tuned rate or nanochat's.
       warnings: sentences about arguments that are probably wrong.
       tokens: statistics of the token counts, or None without counts.
       token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
@@ -120,7 +116,6 @@ class Recommendation:
     weight_decay: float | None
     tuned: Mapping[str, float]
     alternatives: tuple[Alternative, ...]
-    sweep: tuple[float, ...]
     warnings: tuple[str, ...]
     tokens: TokenFrequencies | None = None
     token_rows: str = "plain"
@@ -133,6 +128,20 @@ class Recommendation:
     def notes(self) -> tuple[str, ...]:
         """The rule's basis and limits."""
         return PAPER_RULES[self.rule].notes
+
+    @property
+    def embedding_was_tuned(self) -> bool:
+        """True if the embedding's rate comes from a tuned rate of its own: the argument, or nanochat's."""
+        return self.embedding_lr is not None or PAPER_RULES[self.rule].muon
+
+    @property
+    def sweep(self) -> tuple[float, ...]:
+        """Three embedding rates worth training next: `TUNED_SWEEP` times a tuned rate, or else `SWEEP` times LVP's rate
+        divided by the factor on the rows."""
+        if self.embedding_was_tuned:
+            return tuple(self["embedding"].learning_rate * factor for factor in TUNED_SWEEP)
+        of_lvp = self.embedding_by_rule["lvp"] / row_multiplier(self.token_rows, self.width)
+        return tuple(of_lvp * factor for factor in SWEEP)
 
     @property
     def moves_axes(self) -> bool:
@@ -154,7 +163,7 @@ class Recommendation:
         for name in ("tokens", "base", "target"):
             values[name] = None if values[name] is None else dataclasses.asdict(values[name])
         values["alternatives"] = [dataclasses.asdict(alternative) for alternative in self.alternatives]
-        multiplier = {"branch_multiplier": self.table.branch_multiplier}
+        multiplier = {"branch_multiplier": self.table.branch_multiplier, "sweep": self.sweep}
         return values | multiplier | {"notes": self.notes, "snippet": self.snippet}
 
     def __str__(self) -> str:
@@ -250,16 +259,10 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
         weight_decay=None if asked.weight_decay is None else float(asked.weight_decay),
         tuned=asked.adam,
         alternatives=_alternatives(asked),
-        sweep=_sweep(asked, roles),
         warnings=(*_warnings(asked, roles), *_changed_betas(asked), *_short_decays(asked, roles, steps)),
         tokens=frequencies,
         token_rows=asked.token_rows,
     )
-
-
-def _check_rate(name: str, rate) -> None:
-    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < float(rate) < math.inf:
-        raise InputError(f"{name} must be a finite number above zero, got {rate!r}")
 
 
 def _frequencies(counts, vocab: int, kappa) -> TokenFrequencies | None:
@@ -293,9 +296,9 @@ class _Asked:
         row_multiplier(self.token_rows, 1)
         for name, rate in (("embedding_lr", self.embedding_lr), ("weight_decay", self.weight_decay)):
             if rate is not None:
-                _check_rate(name, rate)
-        _check_rate("hidden_lr", self.hidden_lr)
-        _check_rate("eps", self.adam["eps"])
+                check_above_zero(name, rate)
+        check_above_zero("hidden_lr", self.hidden_lr)
+        check_above_zero("eps", self.adam["eps"])
 
     def under(self, rule: str) -> "_Asked":
         """Returns the arguments for another rule. The hidden rate is divided by the ratio of the rules' forward
@@ -442,27 +445,21 @@ def _changed_betas(asked: _Asked) -> list[str]:
 
 def _short_decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | None) -> list[str]:
     """A warning for the roles whose decay forgets the training: its timescale is below `SHORT` of the steps."""
-    short = [role for role in roles if steps and role.decay_per_step and role.decay_per_step * steps * SHORT > 1]
+    shrinks = {role.role: role.decay_per_step for role in roles if role.decay_per_step}
+    short = [name for name, shrink in shrinks.items() if steps and shrink * steps * SHORT > 1]
     if not short or not steps:
         return []
-    role = max(short, key=lambda role: role.decay_per_step or 0.0)
-    shrink, hidden = role.decay_per_step or 0.0, next(each for each in roles if each.role == "hidden")
-    names = ", ".join(each.role for each in short)
-    text = (
-        f"weight decay {role.weight_decay:.4g} has a timescale of {1 / shrink:.3g} of {steps:.0f} steps for {names}. "
-        f"A row without a gradient keeps {(1 - min(shrink, 1.0)) ** steps:.2g} of its size, so rare tokens are lost. "
-    )
-    if role.role != "hidden" and hidden.decay_per_step and role.weight_decay:
-        same = role.weight_decay * hidden.decay_per_step / shrink
-        text += f"λ = {same:.3g} for {role.role} has the timescale of hidden matrices."
-    return [text.rstrip()]
-
-
-def _sweep(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[float, ...]:
-    if asked.embedding_lr is not None or PAPER_RULES[asked.rule].muon:
-        return tuple(roles[0].learning_rate * factor for factor in TUNED_SWEEP)
-    of_lvp = asked.under("lvp").without_decay().roles()[0].learning_rate
-    return tuple(of_lvp / row_multiplier(asked.token_rows, asked.target.width) * factor for factor in SWEEP)
+    fastest = max(short, key=lambda name: shrinks[name])
+    decay, shrink = next(role.weight_decay for role in roles if role.role == fastest), shrinks[fastest]
+    text = [
+        f"weight decay {decay:.4g} has a timescale of {1 / shrink:.3g} of {steps:.0f} steps for {', '.join(short)}."
+    ]
+    if fastest == "embedding":
+        left = (1 - min(shrink, 1.0)) ** steps
+        text.append(f"The row of a token that never occurs keeps {left:.2g} of its size.")
+    if decay and shrink > shrinks["hidden"]:
+        text.append(f"λ = {decay * shrinks['hidden'] / shrink:.3g} for {fastest} has the timescale of hidden matrices.")
+    return [" ".join(text)]
 
 
 def _beyond(target: Shape, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:

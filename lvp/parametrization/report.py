@@ -20,12 +20,14 @@ FAR = 4.0  # factor outside of the measured sizes from which a measurement is ha
 
 def text(advice: "Recommendation", evidence: bool = False) -> str:
     """`str` of a `Recommendation`: rates and stds, warnings and code; or all that is known, with the evidence."""
-    blocks = [[_heading(advice), *aligned(_rows(advice) if evidence else _short_rows(advice))], *_warnings(advice)]
+    rows = aligned(_rows(advice) if evidence else _short_rows(advice))
+    warnings = [line for words in advice.warnings for line in textwrap.wrap(f"warning: {words}", LINE)]
+    blocks = [[_heading(advice), *rows], [*_sweep(advice, evidence), *warnings]]
     if evidence:
         blocks[0] += _symbols(advice)
         blocks += _training(advice)
         blocks += [[line for note in (*advice.notes, *_constants(advice)) for line in textwrap.wrap(note, LINE)]]
-        blocks += [*_side_by_side(advice), _sweep(advice), *_measured(advice)]
+        blocks += [*_side_by_side(advice), *_measured(advice)]
     if advice.tokens is not None:
         blocks.append(_tokens(advice, advice.tokens))
     return "\n\n".join("\n".join(block) for block in [*blocks, advice.snippet.splitlines()])
@@ -102,13 +104,6 @@ def _constants(advice: "Recommendation") -> list[str]:
     return ["The rule gives the embedding rate of the smaller model. If you tuned that rate, give --embedding-lr."]
 
 
-def _warnings(advice: "Recommendation") -> list[list[str]]:
-    """A block with the rates to try and the warnings."""
-    rates = ", ".join(f"{rate:.3g}" for rate in advice.sweep)
-    sentences = [f"Try the embedding rates {rates}; --evidence says why.", *(f"warning: {w}" for w in advice.warnings)]
-    return [[line for sentence in sentences for line in textwrap.wrap(sentence, LINE)]]
-
-
 def _training(advice: "Recommendation") -> list[list[str]]:
     """A block with λ, ε, β and residual branches, if λ or steps are known or another axis is transferred."""
     if advice.weight_decay is None and advice.steps is None and not advice.moves_axes:
@@ -148,16 +143,18 @@ def _side_by_side(advice: "Recommendation") -> list[list[str]]:
     return [[title, *aligned(rows)]]
 
 
-def _sweep(advice: "Recommendation") -> list[str]:
-    rates = ", ".join(f"{rate:.4g}" for rate in advice.sweep)
-    if advice.sweep[1] == advice["embedding"].learning_rate:
+def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
+    """The embedding rates to try, with the reason for `evidence`."""
+    text = f"Try the embedding rates {', '.join(f'{rate:.3g}' for rate in advice.sweep)}"
+    if not evidence:
+        return [f"{text} (--evidence: why)."]
+    if advice.embedding_was_tuned:
         why = "half and twice the rate above"
     else:
-        why = "1, 4 and 16 times LVP's rate: the references of the committed results prefer 4 to 16 times"
-    text = (
-        f"Try the embedding rates {rates}, all other rates as above ({why}). If a run is expensive, try them at a "
-        "smaller width first, and give --from-width and --embedding-lr. If the first or the last is the best, go on "
-        "beyond it."
+        why = "1, 4 and 16 times LVP's rate; docs/transfer.md has the ratios of tuned references"
+    text += (
+        f", all other rates as above ({why}). If a run is expensive, try them at a smaller width first, and give "
+        "--from-width and --embedding-lr. If the first or the last is the best, go on beyond it."
     )
     return textwrap.wrap(text, LINE)
 

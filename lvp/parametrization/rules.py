@@ -51,6 +51,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -362,6 +363,13 @@ def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.nd
     if abs(total - 1) > 1e-6:
         raise InputError(f"frequencies sum to {total:.9g}, not 1: divide them by their sum")
     return alpha
+
+
+def check_above_zero(name: str, value: Any) -> float:
+    """`value` as a float. Raises InputError, with `name`, for anything but a finite number above zero."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise InputError(f"{name} must be a finite number above zero, got {value!r}")
+    return float(value)
 
 
 def check_whole(name: str, value: Any, least: int) -> int:

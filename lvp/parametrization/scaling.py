@@ -13,13 +13,12 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
 from lvp.errors import InputError, unknown
 from lvp.parametrization import axes as _axes
 from lvp.parametrization.axes import AXES, SIZES, Factors, Ratios, Shape, check_beta
-from lvp.parametrization.rules import Rule
+from lvp.parametrization.rules import Rule, check_above_zero
 from lvp.parametrization.tables import Row, Table, aligned, table
 
 __all__ = ["RoleScaling", "Scaling", "Shape", "scale"]
@@ -174,11 +173,6 @@ def _product(parts: list[Factors], name: str, role: str) -> float:
     return math.prod(getattr(part, name).get(role, 1.0) for part in parts)
 
 
-def _check_above_zero(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
-        raise InputError(f"{name} must be a finite number above zero, got {value!r}")
-
-
 def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table) -> dict[str, float]:
     """Role → init std at the target."""
     stds = {row.role: row.init_std for row in there.rows}
@@ -187,8 +181,7 @@ def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table) -> dict[
             raise unknown("role of init_std", role, [r for r in stds if here[r].init_std > 0])
         if here[role].init_std == 0:
             raise InputError(f"role of init_std {role!r} has std 0, which no factor changes: remove it from init_std")
-        _check_above_zero(f"init_std of {role}", std)
-        stds[role] *= float(std) / here[role].init_std
+        stds[role] *= check_above_zero(f"init_std of {role}", std) / here[role].init_std
     return stds
 
 
@@ -200,7 +193,7 @@ def _refuse(names: Mapping[str, str], here: Table, there: Table, ratios: Ratios,
             f"decay rule 'sqrt_width' assumes a hidden rate ∝ 1/width, and rule {there.rule!r} has another hidden "
             "rate: choose rule 'mup' or 'lvp', or decay rule 'none'"
         )
-    check_own_rates(names, here, [row.role for row in rows])
+    check_own_rates(names, here.rows, [row.role for row in rows])
     head = there["output"].init_std * ratios.forward["output"] / here["output"].init_std * ratios.width
     if names["epsilon"] != "none" and abs(head - 1) > _FLAT:
         raise InputError(
@@ -209,15 +202,18 @@ def _refuse(names: Mapping[str, str], here: Table, there: Table, ratios: Ratios,
         )
 
 
-def check_own_rates(names: Mapping[str, str], of_rule: Table, replaced: Iterable[str]) -> None:
+def check_own_rates(names: Mapping[str, str], of_rule: Iterable[Row], replaced: Iterable[str]) -> None:
     """Checks that the decay rule does not use the rate of a role that rows or rates replace.
+
+    Args:
+      names: axis → name of its rule. of_rule: the rule's rows. replaced: the roles with a row or rate of their own.
 
     Raises:
       InputError: it does.
     """
-    own = [role for role in replaced if role in tuple(of_rule) and of_rule[role].decay]
+    own = {row.role for row in of_rule if row.decay} & {*replaced}
     if names["decay"] == "constant_timescale" and own:
         raise InputError(
-            f"decay rule 'constant_timescale' uses the rule's rate of role {own[0]!r}, which rows or rates replaces: "
+            f"decay rule 'constant_timescale' uses the rule's rate of role {min(own)!r}, which rows or rates replaces: "
             "give weight_decay by role, with decay rule 'none'"
         )

@@ -16,7 +16,9 @@ def snippet(advice: "Recommendation") -> str:
     """Returns Python code that makes the optimizer `tx` of a recommendation and draws the model's `params` again."""
     imports, lines = _transfer(advice) if advice.moves_axes else _parametrized(advice)
     drawn = "params = optim.initialize(tx, params, jax.random.key(0))  # optim.describe(tx, params) shows them"
-    return "\n".join(["import jax", "import optax", *imports, "", *_model(advice), *lines, drawn])
+    imports = ["import jax", "import optax", "from lvp import optim", *imports]
+    imports.sort(key=lambda line: (line.startswith("from"), line))
+    return "\n".join([*imports, "", *_model(advice), *lines, drawn])
 
 
 def _model(advice: "Recommendation") -> list[str]:
@@ -29,43 +31,29 @@ def _model(advice: "Recommendation") -> list[str]:
     return [f"# Your model multiplies outputs: {', '.join(factors)}"] if factors else []
 
 
-def _factory(advice: "Recommendation") -> tuple[list[str], list[str]]:
-    """Lines that define the factories, and the argument `factory` with the options of AdamW."""
+def _factory(advice: "Recommendation") -> tuple[list[str], list[str], list[str]]:
+    """Imports, lines that define the factories, and the argument `factory` with the options of AdamW."""
     changed = advice.tuned != {"b1": 0.9, "b2": 0.999, "eps": 1e-8}  # the defaults of optax.adamw
     options = [f"{name}={value!r}" for name, value in advice.tuned.items()] if changed else []
     if not PAPER_RULES[advice.rule].muon:
-        return [], ["optax.adamw", *options]
+        return [], [], ["optax.adamw", *options]
     adam = f"functools.partial(optax.adamw, {', '.join(options)})" if options else "optax.adamw"
-    return [f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": optax.contrib.muon}}'], ["factories"]
-
-
-def _imports(advice: "Recommendation", *more: str) -> list[str]:
-    """The import lines of a snippet, after jax and optax."""
-    of_muon = ["from lvp.roles import ROLES"] * PAPER_RULES[advice.rule].muon
-    partial = ["import functools"] if of_muon and "partial" in _factory(advice)[0][0] else []
-    return [*partial, "from lvp import optim", *more, *of_muon]
+    imports = ["import functools"] * changed + ["from lvp.roles import ROLES"]
+    return imports, [f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": optax.contrib.muon}}'], ["factories"]
 
 
 def _parametrized(advice: "Recommendation") -> tuple[list[str], list[str]]:
     """Imports, and a call of `optim.parametrized` at the rate of this model."""
-    size = f"width={advice.width}, vocab={advice.vocab}"
-    own = _own_table(advice, advice.table["embedding"].lr_multiplier)
-    factories, (factory, *options) = _factory(advice)
-    settings = "declarations=declarations"
-    if advice.weight_decay is not None:
-        settings = f"weight_decay={advice.weight_decay:.6g}, {settings}"
-    rate = f"{advice['hidden'].learning_rate:.6g}"
-    table = f'"{advice.rule}", {rate}, {size}'
-    imports = []
-    if own:
-        imports.append("from lvp.parametrization import table")
-        factories = [*factories, f'rates = table("{advice.rule}", {size}, {own})']
-        table = f"rates, {rate}"
-    return _imports(advice, *imports), [
-        *factories,
-        DECLARATIONS,
-        f"tx = optim.parametrized({', '.join([factory, table, settings, *options])})",
-    ]
+    imports, lines, (factory, *options) = _factory(advice)
+    size, rate = f"width={advice.width}, vocab={advice.vocab}", f"{advice['hidden'].learning_rate:.6g}"
+    settings = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay:.6g}"]
+    arguments = [factory, f'"{advice.rule}"', rate, size, *settings]
+    if own := _own_table(advice, advice.table["embedding"].lr_multiplier):
+        imports = ["from lvp.parametrization import table", *imports]
+        lines = [*lines, f'rates = table("{advice.rule}", {size}, {own})']
+        arguments = [factory, "rates", rate, *settings]
+    call = ", ".join([*arguments, "declarations=declarations", *options])
+    return imports, [*lines, DECLARATIONS, f"tx = optim.parametrized({call})"]
 
 
 def _own_table(advice: "Recommendation", ratio: float | None) -> str:
@@ -82,15 +70,14 @@ def _own_table(advice: "Recommendation", ratio: float | None) -> str:
 
 def _transfer(advice: "Recommendation") -> tuple[list[str], list[str]]:
     """Imports, and a call of `optim.transfer` at the rate of the smaller model."""
+    imports, lines, (factory, *options) = _factory(advice)
     moved = [axis for axis, size in SIZES.items() if getattr(advice.target, size) is not None]
     moved += [axis for axis in ("decay", "epsilon") if advice.axes[axis] != "none"]
-    ratio = None if advice.embedding_lr is None else advice.embedding_lr / advice.hidden_lr
-    own = _own_table(advice, ratio)
-    factories, (factory, *options) = _factory(advice)
-    decay = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay!r}"]
-    arguments = [factory, "scaling", f"{advice.hidden_lr:.6g}", *decay, "declarations=declarations", *options]
-    return _imports(advice, "from lvp.parametrization.scaling import Shape, scale"), [
-        *factories,
+    own = _own_table(advice, None if advice.embedding_lr is None else advice.embedding_lr / advice.hidden_lr)
+    settings = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay!r}"]
+    call = [factory, "scaling", f"{advice.hidden_lr:.6g}", *settings, "declarations=declarations", *options]
+    return ["from lvp.parametrization.scaling import Shape, scale", *imports], [
+        *lines,
         "scaling = scale(",
         f"    {advice.base!r},",
         f"    {advice.target!r},",
@@ -99,5 +86,5 @@ def _transfer(advice: "Recommendation") -> tuple[list[str], list[str]]:
         *([f"    {own},"] if own else []),
         ")",
         DECLARATIONS,
-        f"tx = optim.transfer({', '.join(arguments)})",
+        f"tx = optim.transfer({', '.join(call)})",
     ]

@@ -13,6 +13,7 @@ from lvp.parametrization.rules import (
     ROLES,
     Rule,
     attenuation,
+    check_above_zero,
     check_frequencies,
     check_whole,
     decays,
@@ -124,7 +125,7 @@ def uniform(*, width: int, vocab: int, init_std: float = 1.0) -> Table:
 
 
 def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows of settings as lines of text with aligned columns."""
+    """Rows of a text table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
 
@@ -191,7 +192,7 @@ def table(
         meaning += f", tuned at width {base_width}, vocab {base_vocab}"
     elif base_vocab is not None:
         raise InputError("base_vocab needs base_width: pass both")
-    tuned = {role: row[1] / base["hidden"][1] for role, row in base.items()} | checked_ratios(ratios, base)
+    tuned = {role: row[1] / base["hidden"][1] for role, row in base.items()} | _checked_ratios(ratios, base)
     factors = _forward_multipliers(here, token_rows, width)
     rows = tuple(
         Row(role, float(std), tuned[role] * (rate / base[role][1]), decays(role), factors[role])
@@ -200,21 +201,15 @@ def table(
     return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None, token_rows)
 
 
-def checked_ratios(ratios: float | Mapping[str, float] | None, known: Collection[str]) -> dict[str, float]:
-    """Returns role → ratio, from the argument `ratios` of `table`.
-
-    Raises:
-      InputError: a role that is not known; a ratio that is not finite and above zero.
-    """
+def _checked_ratios(ratios: float | Mapping[str, float] | None, known: Collection[str]) -> dict[str, float]:
+    """Role → ratio, from the argument `ratios` of `table`. Raises InputError for an unknown role or a bad ratio."""
     if ratios is None:
         return {}
     given: Mapping[str, Any] = ratios if isinstance(ratios, Mapping) else dict.fromkeys(known, ratios)
-    for role, value in given.items():
+    for role in given:
         if role not in known:
             raise unknown("role of ratios", role, known)
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
-            raise InputError(f"ratio of {role} must be a finite number above zero, got {value!r}")
-    return {role: float(value) for role, value in given.items()}
+    return {role: check_above_zero(f"ratio of {role}", value) for role, value in given.items()}
 
 
 def _forward_multipliers(rows: Mapping[str, tuple[float, ...]], token_rows: str, width: int) -> dict[str, float]:

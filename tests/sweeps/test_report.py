@@ -54,7 +54,7 @@ def drawn(sweep):
 
 
 class Tables(HTMLParser):
-    """The tags of a page and the texts of its table settings, row by row."""
+    """The tags of a page and the texts of its table cells, row by row."""
 
     def __init__(self, text):
         super().__init__()

@@ -260,6 +260,13 @@ def test_roles_of_your_own_keep_their_row_and_decay():
         assert tx.settings["hidden"]["weight_decay"] == pytest.approx(0.3 * tx.scaling["hidden"].decay) != 0.3
 
 
+def test_a_role_of_your_own_may_have_a_rate():
+    rows = [Row("router", init_std=0.02, lr_multiplier=4.0, decay=True)]
+    given = {"base": BASE, "target": TARGET, "rows": rows, "axes": {"decay": "constant_timescale"}}
+    tx = transferred(**given, learning_rate=0.1, weight_decay=0.3, rates={"router": 0.5})
+    assert tx.settings["router"] == {"learning_rate": 0.5, "weight_decay": 0.3}
+
+
 def test_roles_of_your_own_keep_their_momentum():
     """Batch rule "sqrt" changes β and ε of the rule's roles only."""
     rows = [Row("router", init_std=0.02, lr_multiplier=4.0, decay=True)]

@@ -314,9 +314,11 @@ def test_a_decay_that_forgets_the_training_is_named():
     """At d 2048 the embedding decays √2048 times as fast as hidden matrices: 1 / (0.0136 · 0.1) = 737 steps."""
     (warning,) = advised(**SIZE, hidden_lr=3e-4, steps=20_000, weight_decay=0.1).warnings
     assert "timescale of 737 of 20000 steps for embedding, position" in warning
-    assert f"keeps {(1 - 0.1 * 3e-4 * 2048**0.5) ** 20_000:.2g} of its size" in warning
+    assert f"never occurs keeps {(1 - 0.1 * 3e-4 * 2048**0.5) ** 20_000:.2g} of its size." in warning
     assert f"λ = {0.1 / 2048**0.5:.3g} for embedding has the timescale of hidden matrices" in warning
     assert advised(**SIZE, hidden_lr=3e-4, steps=7_000, weight_decay=0.1).warnings == ()  # 7,370 steps hold a tenth
+    (equal,) = advised(**SIZE, hidden_lr=3e-4, steps=20_000, weight_decay=50.0, rule="sp").warnings  # control
+    assert "never occurs" in equal and "timescale of hidden" not in equal
 
 
 def test_changed_betas_are_a_warning():
