@@ -63,7 +63,7 @@ sweeps.run("width_vocab", preset, dry_run=True, **changes)
 # ## The running sweep
 #
 # `sweeps.run` calls `watch` with the table of finished runs whenever further runs have finished. A picture with the
-# stamp PARTIAL shows an unfinished sweep. If you interrupt the setting, run it again: finished runs are not trained
+# stamp PARTIAL shows an unfinished sweep. If you interrupt the cell, run it again: finished runs are not trained
 # again.
 
 # %%

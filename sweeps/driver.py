@@ -102,8 +102,8 @@ def run(
       reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Runs with the same
         configuration and data are not trained again.
       quiet: whether to print nothing.
-      watch: called with the table of finished runs when it has grown, at most once per second. Its exceptions are
-        raised after the sweep has ended.
+      watch: called with the table of finished runs when it has grown, at most once per second, and at the end. Its
+        exceptions are raised after the sweep has ended.
       config: fields of the experiment's configuration.
 
     Raises:
@@ -520,7 +520,9 @@ class _Session:
         return max(1, sum(units // threads for units in machines.units))
 
     def _draw(self):
-        """Writes table, figure and claims, and returns the table."""
+        """Shows the table to `watch`, writes table, figure and claims, and returns the table."""
+        if self.watch is not None:
+            self.watch(records.table(self.store.read_records()))
         return draw(self.store, self.sweep, self.experiment, self.config, self.say)
 
 

@@ -47,7 +47,7 @@ class News:
         self.raised: Exception | None = None
         self.began = time.monotonic()
         self.shown = self.watched = 0.0
-        self.grown, self.lock = False, threading.Lock()
+        self.grown, self.lock = self.finished > 0, threading.Lock()
 
     def _flops(self, label: str, runs: Sequence[str]) -> float:
         return len(runs) * self.setting[label].setting.flops_per_run
@@ -113,13 +113,11 @@ class News:
         return ", ".join(parts)
 
     def end(self) -> None:
-        """Shows the last line, and calls `watch` for the last time."""
+        """Shows the last line."""
         with self.lock:
             self.show()
             if not self.quiet and sys.stderr.isatty():
                 print(file=sys.stderr)
-            if self.watch is not None and self.grown:
-                self._call_watch()
 
 
 def status(store: Store, sweep: Sweep) -> str:

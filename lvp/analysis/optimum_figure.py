@@ -127,8 +127,10 @@ def curves_panel(
     # Above the axes, so that the legend covers no curve: an entry per width.
     handles, labels = axes.get_legend_handles_labels()
     above = dict(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(labels) + 1, frameon=False)
+    # A legend that is wider than its panel would move the layout at every drawing.
+    style = {} if len(labels) <= 5 else {"fontsize": 8, "handlelength": 1.4}
     title = axes.plot([], [], " ", label="width")
-    axes.legend(title + handles, ["width d:", *labels], columnspacing=1.0, handletextpad=0.4, **above)
+    axes.legend(title + handles, ["width d:", *labels], columnspacing=1.0, handletextpad=0.4, **above, **style)
 
 
 def optimum_mark(

@@ -129,7 +129,16 @@ def test_watch_gets_growing_tables(tmp_path, monkeypatch):
         quiet=True,
         watch=lambda table: seen.append(len(table)),
     )
-    assert seen == sorted(set(seen)) and len(seen) > 1 and seen[-1] == len(table) == 3
+    *growing, last = seen
+    assert growing == sorted(set(growing)) and len(growing) > 1 and last == len(table) == 3
+
+
+def test_watch_gets_the_table_of_a_finished_sweep(tmp_path):
+    path, seen = written(tmp_path), []
+    arguments = dict(out=tmp_path / "out", executor="inline", quiet=True)
+    sweeps.run(path, "smoke", **arguments)
+    sweeps.run(path, "smoke", **arguments, watch=lambda table: seen.append(len(table)))
+    assert seen == [3]
 
 
 def test_an_exception_of_watch_is_raised_after_the_sweep(tmp_path):

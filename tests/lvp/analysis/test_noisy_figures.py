@@ -36,6 +36,18 @@ def test_the_band_of_a_noisy_fit_is_cut(noisy):
     assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1 - 1
 
 
+@pytest.mark.slow
+def test_the_layout_of_eight_widths_is_that_of_the_first_drawing():
+    """A legend that is wider than its panel moves the constrained layout at every drawing."""
+    widths, rates = [2**i for i in range(6, 14)], np.array([0.001, 0.01, 0.1])
+    losses = [np.array([[3.0, 2.0, 2.5], [3.1, 2.1, 2.6]])] * len(widths)
+    figure, positions = optimum_figure.optimum_vs_width(widths, rates, losses, title="a title"), []
+    for _ in range(3):
+        figure_style.drawn(figure, ".png")
+        positions.append([axes.get_position().bounds for axes in figure.axes])
+    assert np.allclose(positions, positions[0], rtol=0, atol=1e-4)
+
+
 def test_a_band_spans_the_given_ends():
     series = Series("a", [1, 2], [1, 2], line=True, band=([0.5, 1], [2, 3]))
     _, axes = drawn(lambda axes: Panel("", "x", "y", [series]).draw(axes, []))
