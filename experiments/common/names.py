@@ -18,4 +18,5 @@ NAMES = (
     "rate_transfer",
     "representation_change",
     "fresh_text",
+    "tied",
 )

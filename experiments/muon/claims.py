@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from experiments.muon.analysis import TunedGroup, tuned
+from experiments.common.tuned_groups import TunedGroup
+from experiments.muon.analysis import tuned
 from experiments.muon.config import LVP_POWER, NANOCHAT, Config, Group
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.tuned import difference
@@ -28,7 +29,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     answers = []
     for question, *sides in _compared(table, config):
         measured = difference(*([[each.judged for each in group] for group in side] for side in sides))
-        plus, minus = ([x.group.label for group in side for x in group if x.at_edge] for side in sides)
+        plus, minus = ([x.label for group in side for x in group if x.at_edge] for side in sides)
         answer = question.answer(measured, context, seeds)
         answers.append(unless_at_edge(answer, question.claimed, plus, minus))
     return answers

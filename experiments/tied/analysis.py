@@ -1,0 +1,98 @@
+"""Reads the records of `tied`: tuned groups, summary, claims and figure."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from experiments.common.tables import with_fields
+from experiments.common.tuned_groups import TunedGroup, judging_runs, tuned_group
+from experiments.tied.config import GROUPS, Config, Group, groups, label, run, setting_of
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.power_laws import Panel, Series
+from lvp.analysis.tuned import difference
+from lvp.training import Run
+
+NOTE = "difference in validation bits per byte; each group at its own tuned rate; the interval allows for the tuning"
+
+
+def tuned(table, config: Config, group: Group, width: int) -> TunedGroup:
+    """The losses of a group at a width, at every rate and at the best."""
+    model = setting_of(config, group, width).model
+    rows = with_fields(table, "cell.model", model, ("width", "tied", "output_multiplier"))
+    return tuned_group(group.label, rows, config, config.rates_times_width, partial(run, config, group, width))
+
+
+def follow_up(table, config: Config) -> dict[str, list[Run]]:
+    """The runs of the judging seeds of every group at every width, at its tuned rate."""
+    return {
+        label(group, width): judging_runs(
+            tuned(table, config, group, width), config, partial(run, config, group, width)
+        )
+        for width, group in product(config.widths, groups(config))
+    }
+
+
+def summary(table, config: Config) -> str:
+    """The tuned rate and the judging seeds' loss of every group at every width."""
+    lines = [f"{'setting':<24} {'rate · d':>8} bits/byte"]
+    for width, group in product(config.widths, groups(config)):
+        best = tuned(table, config, group, width)
+        shown = "–" if best.value is None else f"{best.value:.4g}" + ("*" if best.at_edge else " ")
+        lines.append(f"{label(group, width):<24} {shown:>8} {Measurement.over_seeds(best.judged.losses).text('.3f')}")
+    lines.append("bits/byte: validation loss of the judging seeds, 95 % interval")
+    lines.append("rate · d: tuned hidden rate times d (*: at the edge of its grid)")
+    return "\n".join(lines)
+
+
+def claims(table, config: Config, context) -> list[Claim]:
+    """Whether the tied row has less loss than the head's and the embedding's row, by rule and width."""
+    seeds = Seeds(config.judging_seeds, config.selecting_seeds)
+    answers = []
+    for width, rule, other in _compared(config):
+        question = Question(
+            statement=f"under {rule} at d {width}, the tied row has a lower loss than the {other} row",
+            source=OUR_RESULT,
+            paper_value=None,
+            claimed=ABOVE_ZERO,
+            note=f"{NOTE}; t interval over {len(config.judging_seeds)} judging seeds",
+        )
+        of_other, of_tied = (tuned(table, config, Group(rule, choice), width) for choice in (other, "tied"))
+        answer = question.answer(difference([[of_other.judged]], [[of_tied.judged]]), context, seeds)
+        edges = ([each.label] if each.at_edge else [] for each in (of_other, of_tied))
+        answers.append(unless_at_edge(answer, question.claimed, *edges))
+    return answers
+
+
+def _compared(config: Config) -> Iterator[tuple[int, str, str]]:
+    """Width, rule, and the choice that the tied row is compared with."""
+    configured = set(groups(config))
+    for width, (rule, choice) in product(config.widths, GROUPS.values()):
+        if choice in ("output", "embedding") and {Group(rule, choice), Group(rule, "tied")} <= configured:
+            yield width, rule, choice
+
+
+def figure(table, config: Config, *, preset: str, corpus: str, partial):
+    """Loss over the hidden rate by group, a panel per width."""
+    return sheet(
+        [_panel(table, config, width) for width in config.widths],
+        title="One matrix for embedding and head: which row of the rule?",
+        preset=preset,
+        corpus=corpus,
+        partial=partial,
+        words=[f"m {config.vocab}. Means over the seeds that tune. Bars: half the range over seeds."],
+    )
+
+
+def _panel(table, config: Config, width: int) -> Panel:
+    series, rates = [], np.array(config.rates_times_width)
+    for group in groups(config):
+        losses = tuned(table, config, group, width).losses
+        finished = np.isfinite(losses).all(axis=1)
+        if finished.any():
+            chosen = losses[finished]
+            series.append(Series(group.label, rates[finished], chosen.mean(axis=1), error=np.ptp(chosen, axis=1) / 2))
+    return Panel(f"d {width}", "hidden rate times d", "validation bits/byte", series, yscale="linear")
