@@ -1,8 +1,9 @@
 """Declarations of public models, for `declarations=` of `lvp.optim.parametrized`.
 
 Each constant covers the parameters of one public model, in addition to `lvp.roles.DEFAULT` (biases, scales and gains
-are vectors). Paths and axes are those of the named source. A tied embedding has the role `output`. For a variant of a
-model, put declarations of your own before a constant: the first match decides.
+are vectors). Paths and axes are those of the named source. A tied embedding has the role `tied`: its model multiplies
+the logits by the row's head multiplier (docs/tied.md). For a variant of a model, put declarations of your own before a
+constant: the first match decides.
 """
 
 import functools
@@ -12,7 +13,7 @@ from lvp.roles import Declaration
 _declared = functools.partial(Declaration, optional=True)
 
 NANODO = (
-    _declared("params/embed/embedding", "output", fan_in=(1,)),
+    _declared("params/embed/embedding", "tied"),
     _declared("params/pos_embed/embedding", "position"),
     _declared(r"params/blocks_\d+/CausalAttn_0/attn_out_proj/kernel", "hidden", fan_in=(0, 1)),
     _declared(r"params/blocks_\d+/.*/kernel", "hidden", fan_in=(0,)),
@@ -20,7 +21,7 @@ NANODO = (
 """google-deepmind/nanodo, `nanodo/model.py`; tied."""
 
 GPT2 = (
-    _declared("(?:params/)?transformer/wte/embedding", "output", fan_in=(1,)),
+    _declared("(?:params/)?transformer/wte/embedding", "tied"),
     _declared("(?:params/)?transformer/wpe/embedding", "position"),
     _declared(r"(?:params/)?transformer/h/\d+/.*/kernel", "hidden", fan_in=(1,)),
 )
@@ -55,7 +56,7 @@ def _gemma(gating_fan_in: int) -> tuple[Declaration, ...]:
     attention = r"(?:params/)?layer_\d+/attn/"
     mlp = r"(?:params/)?layer_\d+/mlp/"
     return (
-        _declared("(?:params/)?embedder/input_embedding", "output", fan_in=(1,)),
+        _declared("(?:params/)?embedder/input_embedding", "tied"),
         _declared(attention + "attn_vec_einsum/w", "hidden", fan_in=(0, 1)),
         _declared(attention + "q_einsum/w", "hidden", fan_in=(1,)),
         _declared(attention + "(?:kv|qkv)_einsum/w", "hidden", fan_in=(2,), stacked=(0,)),

@@ -18,8 +18,11 @@ from jax.tree_util import DictKey, GetAttrKey
 from lvp.errors import InputError, refuse
 
 ROLES = ("embedding", "position", "hidden", "output", "vector")
-"""The roles for which every rule has a row. A declaration may name another role, whose row the rule or the user gives
-(`lvp.optim.parametrized`, argument `rows`)."""
+"""The roles for which every rule has a row. A declaration may also name "tied", one matrix that is both embedding and
+head, or a role of your own, whose row the rule or the user gives (`lvp.parametrization.Table.with_rows`)."""
+
+VOCABULARY = ("embedding", "output", "tied")
+"""The roles of matrices with a row or column per token."""
 
 
 def _is_axes(axes: Any) -> bool:
@@ -36,14 +39,14 @@ class Declaration:
       pattern: regular expression that must match the *whole* "/"-joined path ("block_0/mlp/up/kernel"; list
         items are their index, dataclass and NamedTuple fields their name; a bare array has the path ""). A last
         attribute `value`, as of a Flax NNX variable, is not a part of the path.
-      role: one of ROLES, or the name of a role of your own.
+      role: one of ROLES, "tied", or the name of a role of your own.
       fan_in: axes over which one neuron sums. None is the convention of the leaf's framework, for a leaf of rank 2
-        without its stacked axes: in embedding and position, a row is a neuron; a matrix is [in, out] if it is called
-        `kernel` (Flax) or is the entry `w` of a dict (Haiku), and [out, in] if it is the field `weight` of an object
-        (Equinox). Other names and ranks require `fan_in`. Vectors have no fan-in.
+        without its stacked axes: in embedding, position and tied, a row is a neuron; a matrix is [in, out] if it is
+        called `kernel` (Flax) or is the entry `w` of a dict (Haiku), and [out, in] if it is the field `weight` of an
+        object (Equinox). Other names and ranks require `fan_in`. Vectors have no fan-in.
       stacked: axes that stack layers ("blocks/…" of a scanned model).
-      vocab_axis: the token axis. None is, for embedding and output, the only axis that is neither stacked nor fan-in
-        (None if there are several).
+      vocab_axis: the token axis. None is, for embedding, output and tied, the only axis that is neither stacked nor
+        fan-in (None if there are several).
       tokens: the number of tokens in use, for a vocabulary that is padded along `vocab_axis`. None is all. Coupled Adam
         divides by it, and it is compared with `vocab` of a rule. The padding must have gradients of zero.
       rank: the rank (or ranks) of the leaves to which the declaration applies; None is any rank. The same path can
@@ -147,9 +150,9 @@ DEFAULT: tuple[Declaration, ...] = (
 nested in `params/`.
 
 The papers do not cover two cases:
-- *Tied* (`tied_embedding/embedding`, [m, d]): the shared matrix takes the **output** row, which has the smaller rate of
-  the two under μP and LVP. The head's gradient changes every row at every step. The lookup's gradient changes only the
-  rows of the batch's tokens. The head's bound on the rate is therefore the stricter one.
+- *Tied* (`tied_embedding/embedding`, [m, d]): the shared matrix has the role `output` here, because the committed runs
+  of tied decoders name its rate and init std so. In a model of your own, declare it `tied`
+  (`lvp.parametrization.tables.with_tied`).
 - *Learned positions* (`position/embedding`, [T, d]) have a separate role with the **embedding**'s row in every table.
   Both are lookup tables whose rows are added to the same residual stream, so the size and the change of a row have the
   same bounds.
@@ -333,7 +336,7 @@ def _leaf(keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: D
         fan_in = () if role == "vector" else _conventional(keys, path, shape, declaration, core)
     vocab_axis = declaration.vocab_axis
     free = [axis for axis in core if axis not in fan_in]
-    if vocab_axis is None and role in ("embedding", "output") and len(free) == 1:
+    if vocab_axis is None and role in VOCABULARY and len(free) == 1:
         vocab_axis = free[0]
     axes = (*fan_in, *stacked, *(() if vocab_axis is None else (vocab_axis,)))
     if any(axis >= len(shape) for axis in axes) or len(set(axes)) != len(axes):
@@ -368,7 +371,7 @@ def _conventional(
     # NNX variables hold their array in the attribute `value`.
     names = keys[:-1] if len(keys) > 1 and keys[-1] == GetAttrKey("value") else keys
     name = names[-1] if names else None
-    if declaration.role in ("embedding", "position") or name in _OUT_IN:
+    if declaration.role in ("embedding", "position", "tied") or name in _OUT_IN:
         return (core[1],)
     if name in _IN_OUT:
         return (core[0],)

@@ -99,14 +99,12 @@ def groups(config: Config) -> list[Group]:
 
 
 def _table(config: Config, group: Group, width: int) -> Table:
-    """The table of a group. The row of the role `output`, which a tied matrix has, is that of the group's choice."""
-    of_rule = table(group.rule, width=width, vocab=config.vocab)
-    if group.choice in ("untied", "output"):
+    """The table of a group. A tied matrix has the role `output`."""
+    of_rule = table(group.rule, width=width, vocab=config.vocab, tied=group.choice == "tied")
+    if group.choice != "embedding":
         return of_rule
-    embedding, head = of_rule["embedding"], of_rule["output"]
-    shrink = min(head.lr_multiplier / embedding.lr_multiplier, head.init_std / embedding.init_std)
-    factor = head.forward_multiplier * (shrink if group.choice == "tied" else 1.0)
-    return of_rule.with_rows(replace(embedding, role="output", forward_multiplier=factor))
+    head = of_rule["output"].forward_multiplier
+    return of_rule.with_rows(replace(of_rule["embedding"], role="output", forward_multiplier=head))
 
 
 def setting_of(config: Config, group: Group, width: int) -> Setting:

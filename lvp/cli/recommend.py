@@ -52,6 +52,7 @@ def _add_recommend(subparsers) -> None:
         "--evidence", action="store_true", help="formulas, sources, the other rules and the committed measurements too"
     )
     _add_rows(command)
+    _add_tied(command)
     _add_json(command)
 
 
@@ -88,6 +89,7 @@ def _add_table(subparsers) -> None:
         "--kappa", type=float, metavar="K", help="κ for the rule 'interpolated', from 0 to 1 (default: 1)"
     )
     _add_rows(command)
+    _add_tied(command)
     _add_json(command)
 
 
@@ -126,6 +128,10 @@ def _add_rows(command) -> None:
     command.add_argument("--rows", default="plain", dest="token_rows", metavar="ROWS", help=text)
 
 
+def _add_tied(command) -> None:
+    command.add_argument("--tied", action="store_true", help="one matrix is both embedding and head")
+
+
 def _add_json(command) -> None:
     command.add_argument("--json", action="store_true", help="JSON instead of text")
 
@@ -151,7 +157,7 @@ def _print_json(value) -> None:
 def _recommend(arguments) -> None:
     from lvp.parametrization.recommend import recommend
 
-    names = ("hidden_lr", "rule", "embedding_lr", "kappa", "token_rows", "weight_decay", "b1", "b2", "eps")
+    names = ("hidden_lr", "rule", "embedding_lr", "kappa", "token_rows", "tied", "weight_decay", "b1", "b2", "eps")
     asked: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     asked["axes"] = dict(key_value(word, "--axis") for word in arguments.axis)
     asked |= _shapes(arguments, asked["axes"])
@@ -206,7 +212,7 @@ def _table(arguments) -> None:
     from lvp.parametrization.report import side_by_side
 
     rules = RULES if arguments.rule is None else (arguments.rule,)
-    size = {name: getattr(arguments, name) for name in ("width", "vocab", "token_rows")}
+    size = {name: getattr(arguments, name) for name in ("width", "vocab", "token_rows", "tied")}
     tables = [table(rule, kappa=arguments.kappa, **size) for rule in rules]
     if arguments.json:
         _print_json({rule_table.rule: dataclasses.asdict(rule_table) for rule_table in tables})

@@ -218,6 +218,8 @@ def forward_multipliers(table: Table) -> dict[str, Any]:
                 "use 1 (position_amplitude scales sinusoidal positions)"
             )
     factors = {f"{role}_multiplier": table[role].forward_multiplier for role in ("embedding", "hidden", "output")}
+    if "tied" in tuple(table):
+        factors["output_multiplier"] = table["tied"].head_multiplier
     rows = {"normalize_rows": table.token_rows == "normalized"}
     return factors | {"branch_multiplier": table.branch_multiplier} | rows
 

@@ -14,9 +14,6 @@ from lvp.optim import rates as _rates
 from lvp.optim.by_role import check_declarations, is_masked
 from lvp.optim.elementwise import with_decoupled_decay
 
-VOCABULARY_ROLES = ("embedding", "output")
-
-
 UNDECLARED = roles.Declaration(".*", "vector")  # a parameter that is not coupled
 
 
@@ -59,7 +56,7 @@ def scale_by_coupled_adam(
     b2: Any = 0.95,
     eps: Any = 1e-8,
     *,
-    couple: Sequence[str] = ("output",),
+    couple: Sequence[str] = ("output", "tied"),
     mu_dtype: Any = None,
     declarations: Sequence[roles.Declaration] = (),
 ) -> optax.GradientTransformation:
@@ -75,9 +72,9 @@ def scale_by_coupled_adam(
     _rates.check_beta("b2", b2)
     _rates.check_constant("eps", eps)
     couple = (couple,) if isinstance(couple, str) else tuple(couple)
-    unknown = [role for role in couple if role not in VOCABULARY_ROLES]
+    unknown = [role for role in couple if role not in roles.VOCABULARY]
     if unknown:
-        raise InputError(f"couple: {unknown[0]!r} has no vocabulary; roles with a vocabulary are {VOCABULARY_ROLES}")
+        raise InputError(f"couple: {unknown[0]!r} has no vocabulary; roles with a vocabulary are {roles.VOCABULARY}")
 
     def init(params):
         check_declarations(params, declarations)
@@ -121,7 +118,7 @@ def coupled_adam(
     eps: Any = 1e-8,
     weight_decay: Any = 0.0,
     *,
-    couple: Sequence[str] = ("output",),
+    couple: Sequence[str] = ("output", "tied"),
     mu_dtype: Any = None,
     mask: Any | Callable | None = None,
     declarations: Sequence[roles.Declaration] = (),
@@ -138,7 +135,7 @@ def coupled_adam(
       learning_rate: number, scalar array or schedule.
       b1, b2, eps, mu_dtype, mask: arguments of `optax.adamw`.
       weight_decay: λ, per unit of learning rate.
-      couple: the roles to couple: "output" (the head, or a tied matrix) or "embedding" (the input embedding). The
+      couple: the roles to couple, of "output" (the head), "tied" and "embedding" (the input embedding). The
         declarations give the vocabulary axis, and `tokens` if the vocabulary is padded. Under `jax.jit` the mean
         includes all shards of a sharded vocabulary.
       declarations: `lvp.roles.Declaration`s that come before the defaults. Parameters without a declaration are not

@@ -31,7 +31,8 @@ class ParameterDescription:
     weight_decay: float  # the factory's argument: λ, or λ over the peak of the rate for independent decay
     decay_per_step: float  # fraction by which the parameter shrinks per step, 0 where a mask excludes it
     update_multiplier: float | None  # factor on relative updates; None for other optimizers
-    forward_multiplier: float = 1.0  # constant by which the model multiplies the parameter's output
+    forward_multiplier: float = 1.0  # constant by which the model multiplies the parameter's output (tied: its rows)
+    head_multiplier: float = 1.0  # constant by which the model multiplies the logits of a tied matrix
     b1: float | None = None  # β₁; None for a table or a factory without the parameter `b1`
     b2: float | None = None  # β₂, as b1
     eps: float | None = None  # ε, as b1
@@ -47,6 +48,7 @@ class Description:
     def __str__(self) -> str:
         relative = any(row.update_multiplier is not None for row in self.rows)
         multiplied = any(row.forward_multiplier != 1.0 for row in self.rows)
+        tied = any(row.role == "tied" for row in self.rows)
         shown = [
             (name, symbol)
             for name, symbol in OPTIONS.items()
@@ -57,6 +59,7 @@ class Description:
             head
             + (("update ×", "λ of the angle") if relative else ("λ", "decay per step"))
             + ("forward ×",) * multiplied
+            + ("logits ×",) * tied
             + tuple(symbol for _, symbol in shown)
         ]
         for row in self.rows:
@@ -66,7 +69,9 @@ class Description:
             last: tuple[float | None, ...] = (
                 (row.update_multiplier, row.weight_decay) if relative else (row.weight_decay, row.decay_per_step)
             )
-            last += (row.forward_multiplier,) * multiplied + tuple(getattr(row, name) for name, _ in shown)
+            last += (row.forward_multiplier,) * multiplied
+            last += (row.head_multiplier if row.role == "tied" else None,) * tied
+            last += tuple(getattr(row, name) for name, _ in shown)
             lines.append(
                 (
                     row.path,
@@ -135,6 +140,7 @@ def describe(
                 decay_per_step=0.0 if multiplier is not None and leaf.fan_in else rate * decay,
                 update_multiplier=multiplier,
                 forward_multiplier=row.forward_multiplier,
+                head_multiplier=row.head_multiplier,
                 **known[leaf.role],
             )
         )

@@ -105,7 +105,7 @@ def parametrized(
       factory: an optax factory or a partial, with the keyword `learning_rate` (and `weight_decay`), for all roles; or
         role → factory, for every role of the table.
       table: a `lvp.parametrization.Table`; or the name or function of a rule, short for
-        `lvp.parametrization.table(rule, width=width, vocab=vocab)`.
+        `lvp.parametrization.table(rule, width=width, vocab=vocab)`, with `tied=True` if a declaration has this role.
       learning_rate: η, the rate of the hidden matrices (`Table.learning_rate` says at which size): number, scalar array
         (traced, injected) or schedule.
       width, vocab: of the model. Required with a rule, not accepted with a Table.
@@ -125,8 +125,8 @@ def parametrized(
         vocabulary.
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
-    chosen = _table(table, width, vocab)
     roles.check_declarations(declarations)
+    chosen = _table(table, width, vocab, any(declaration.role == "tied" for declaration in declarations))
     for declaration in declarations:
         check_has_row(chosen, declaration.role, f"of the declaration {declaration.pattern!r}")
     factories = factories_of(factory, tuple(chosen), tuple(chosen))
@@ -238,6 +238,10 @@ def check_has_row(chosen: Table, role: str, where: str) -> None:
 
 
 def _without_row(chosen: Table, role: str, where: str) -> str:
+    if role == "tied":
+        return (
+            f"table {chosen.rule} has no row for the role 'tied' {where}: give lvp.parametrization.table(…, tied=True)"
+        )
     return (
         f"rule {chosen.rule} has no row for the role {role!r} {where}; its roles are {', '.join(chosen)}: give "
         f"table.with_rows(lvp.parametrization.Row({role!r}, init_std=…, lr_multiplier=…, decay=…)), or correct the role"
@@ -247,10 +251,10 @@ def _without_row(chosen: Table, role: str, where: str) -> str:
 def check_parameters(leaves: Sequence[roles.Leaf], chosen: Table) -> None:
     """Checks that a table has a row for every parameter, and that the parameters have its width and vocabulary.
 
-    The fan-in of embedding, position and output must be the width. The fan-in or the fan-out of a hidden matrix must be
-    the width, as in attention and MLP. The tokens of embedding and output must be the vocabulary, if the token axis is
-    known. Parameters without neurons, roles of your own, and the table of `lvp.parametrization.uniform`, which does not
-    depend on the sizes, are not checked.
+    The fan-in of embedding, position, output and tied must be the width. The fan-in or the fan-out of a hidden matrix
+    must be the width, as in attention and MLP. The tokens of embedding, output and tied must be the vocabulary, if the
+    token axis is known. Parameters without neurons, roles of your own, and the table of
+    `lvp.parametrization.uniform`, which does not depend on the sizes, are not checked.
 
     Raises:
       InputError: a role without a row, or another size; the error names the paths.
@@ -261,7 +265,7 @@ def check_parameters(leaves: Sequence[roles.Leaf], chosen: Table) -> None:
 def _problems(leaf: roles.Leaf, chosen: Table) -> Iterator[str]:
     if leaf.role not in tuple(chosen):
         yield _without_row(chosen, leaf.role, f"of parameter {leaf.path!r}")
-    if not leaf.fan_in or leaf.role not in roles.ROLES or chosen.rule == "uniform":
+    if not leaf.fan_in or leaf.role not in (*roles.ROLES, "tied") or chosen.rule == "uniform":
         return
     named = f"parameter {leaf.path!r} of shape {leaf.shape} ({leaf.role})"
     fan_in, fan_out = leaf.size(leaf.fan_in), leaf.size(leaf.fan_out)
@@ -271,14 +275,14 @@ def _problems(leaf: roles.Leaf, chosen: Table) -> Iterator[str]:
             f"{named}: {sizes}, but width is {chosen.width}; give the model's width, correct the declaration's fan_in, "
             "or declare a role of its own with a row"
         )
-    elif leaf.role in ("embedding", "output") and leaf.vocab not in (None, chosen.vocab):
+    elif leaf.role in roles.VOCABULARY and leaf.vocab not in (None, chosen.vocab):
         yield (
             f"{named}: {leaf.vocab} tokens, but vocab is {chosen.vocab}; give the model's vocab, or declare the tokens "
             "in use of a padded vocabulary, or, for a table of something else, role 'position' or a role of its own"
         )
 
 
-def _table(given: Rule | Table, width: int | None, vocab: int | None) -> Table:
+def _table(given: Rule | Table, width: int | None, vocab: int | None, tied: bool) -> Table:
     sizes = {"width": width, "vocab": vocab}
     if isinstance(given, Table):
         if sized := [name for name, value in sizes.items() if value is not None]:
@@ -288,7 +292,7 @@ def _table(given: Rule | Table, width: int | None, vocab: int | None) -> Table:
         if value is None:
             said = _rates.name_of(given) if callable(given) else repr(given)
             raise InputError(f"{name} is required with rule {said} (or give a Table of lvp.parametrization)")
-    return rule_table(given, width=width, vocab=vocab)  # type: ignore[arg-type]  # neither is None here
+    return rule_table(given, width=width, vocab=vocab, tied=tied)  # type: ignore[arg-type]  # neither is None here
 
 
 def _refuse_other_units(role: str, factory: Factory, chosen: Table, kwargs: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from lvp.parametrization import AXES, RULES, Shape, Table, evidence, report, row
 from lvp.parametrization.axes import SIZES, check_beta, chosen
 from lvp.parametrization.rules import PAPER_RULES, check_above_zero
 from lvp.parametrization.scaling import LOOKUPS, Scaling, scale
+from lvp.parametrization.tables import with_tied
 from lvp.parametrization.token_frequencies import TokenFrequencies, token_frequencies
 
 # Factors on LVP's embedding rate that are worth training next; docs/transfer.md has the ratios of tuned references.
@@ -46,7 +47,8 @@ class RoleAdvice:
     init_formula: str  # of the init std
     decay: bool  # weight decay applies
     source: str  # paper and table of the learning rate
-    forward_multiplier: float = 1.0  # constant factor on the parameter's output
+    forward_multiplier: float = 1.0  # constant factor on the parameter's output; for a tied matrix, on its rows
+    head_multiplier: float = 1.0  # constant factor on the logits of a tied matrix
     epsilon: float = 1e-8  # ε of Adam, in the gradient's unit
     weight_decay: float | None = None  # λ; None without weight_decay
     decay_per_step: float | None = None  # fraction by which the parameter shrinks per step at this rate
@@ -77,7 +79,7 @@ class Recommendation:
       rule, width, vocab, hidden_lr, embedding_lr: the arguments.
       from_width, from_vocab: width and vocabulary of the smaller model; None without a transfer.
       kappa: κ of "interpolated", else None.
-      roles: a `RoleAdvice` per role.
+      roles: a `RoleAdvice` per role; "tied" in place of "embedding" and "output" for a tied model.
       table: the `lvp.parametrization.Table` in units of the hidden rate, for `lvp.optim.parametrized`.
       embedding_by_rule: the embedding's rate under each rule of `RULES` (all rules except "nanochat"), from the same
         arguments. The hidden rate is divided by the ratio of the two rules' forward multipliers on hidden matrices.
@@ -93,6 +95,7 @@ class Recommendation:
       warnings: sentences about arguments that are probably wrong.
       tokens: statistics of the token counts, or None without counts.
       token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
+      tied: True if one matrix is both embedding and head.
     """
 
     rule: str
@@ -119,10 +122,18 @@ class Recommendation:
     warnings: tuple[str, ...]
     tokens: TokenFrequencies | None = None
     token_rows: str = "plain"
+    tied: bool = False
 
     def __getitem__(self, role: str) -> RoleAdvice:
-        self.table[role]  # raises InputError for an unknown role
-        return next(advice for advice in self.roles if advice.role == role)
+        for advice in self.roles:
+            if advice.role == role:
+                return advice
+        raise InputError(f"role must be one of {tuple(advice.role for advice in self.roles)}, not {role!r}")
+
+    @property
+    def embedding(self) -> RoleAdvice:
+        """The settings of the embedding, or of the tied matrix."""
+        return self["tied" if self.tied else "embedding"]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -139,7 +150,7 @@ class Recommendation:
         """Three embedding rates worth training next: `TUNED_SWEEP` times a tuned rate, or else `SWEEP` times LVP's rate
         divided by the factor on the rows."""
         if self.embedding_was_tuned:
-            return tuple(self["embedding"].learning_rate * factor for factor in TUNED_SWEEP)
+            return tuple(self.embedding.learning_rate * factor for factor in TUNED_SWEEP)
         of_lvp = self.embedding_by_rule["lvp"] / row_multiplier(self.token_rows, self.width)
         return tuple(of_lvp * factor for factor in SWEEP)
 
@@ -185,6 +196,7 @@ def recommend(
     kappa: float | None = None,
     counts: ArrayLike | None = None,
     token_rows: str = "plain",
+    tied: bool = False,
     steps: float | None = None,
     weight_decay: float | None = None,
     b1: float = 0.9,
@@ -205,6 +217,7 @@ def recommend(
       kappa: κ of "interpolated", in [0, 1], the same at both sizes.
       counts: whole numbers [n], n ≤ m: occurrences of each token, which give κ = Σ α_i κ_i and `Recommendation.tokens`.
       token_rows: one of `lvp.parametrization.TOKEN_ROWS`. It sets the embedding's forward multiplier, but no rate.
+      tied: whether one matrix is both embedding and head, as in GPT-2 and Gemma.
       steps: training steps; None takes those of `target`.
       weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned; λ is above zero. weight_decay None:
         no decay.
@@ -226,7 +239,7 @@ def recommend(
     if names["decay"] != "none" and weight_decay is None:
         raise InputError(f"decay rule {names['decay']!r} needs weight_decay: give the value tuned on the smaller model")
     adam = {"b1": b1, "b2": b2, "eps": eps}
-    asked = _Asked(rule, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam)
+    asked = _Asked(rule, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam, tied)
     return _recommended(asked, counts, target.steps if steps is None else steps)
 
 
@@ -262,6 +275,7 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
         warnings=(*_warnings(asked, roles), *_changed_betas(asked), *_short_decays(asked, roles, steps)),
         tokens=frequencies,
         token_rows=asked.token_rows,
+        tied=asked.tied,
     )
 
 
@@ -287,6 +301,7 @@ class _Asked:
     axes: Mapping[str, str] | None
     weight_decay: float | None
     adam: Mapping[str, float]  # b1, b2 and eps
+    tied: bool
 
     def check(self) -> None:
         """Raises InputError for a rule without a name, for rates, λ or ε that are not finite and above zero, and for
@@ -332,13 +347,13 @@ class _Asked:
     def table(self) -> Table:
         """The table of this model in units of its hidden rate."""
         made, scaling = self.here(self.target), self.scaling()
-        if scaling is None:
-            return made
-        rates = {advice.role: advice.learning_rate for advice in self.roles()}
-        made = made.with_rows(
-            *(dataclasses.replace(row, lr_multiplier=rates[row.role] / rates["hidden"]) for row in made.rows)
-        )
-        return dataclasses.replace(made, branch_multiplier=scaling.branch_multiplier)
+        if scaling is not None:
+            rates = {advice.role: advice.learning_rate for advice in self.untied_roles()}
+            made = made.with_rows(
+                *(dataclasses.replace(row, lr_multiplier=rates[row.role] / rates["hidden"]) for row in made.rows)
+            )
+            made = dataclasses.replace(made, branch_multiplier=scaling.branch_multiplier)
+        return with_tied(made) if self.tied else made
 
     def betas(self) -> tuple[float, float]:
         b1, b2 = self.adam["b1"], self.adam["b2"]
@@ -346,6 +361,15 @@ class _Asked:
         return (check_beta("b1", b1, 1.0), check_beta("b2", b2, 1.0)) if scaling is None else scaling.betas(b1, b2)
 
     def roles(self) -> tuple[RoleAdvice, ...]:
+        """The settings of the model's roles, the embedding first."""
+        embedding, *others = self.untied_roles()
+        if not self.tied:
+            return (embedding, *others)
+        tied = dataclasses.replace(embedding, role="tied", head_multiplier=self.table()["tied"].head_multiplier)
+        return (tied, *(advice for advice in others if advice.role != "output"))
+
+    def untied_roles(self) -> tuple[RoleAdvice, ...]:
+        """The settings of the roles of a model whose embedding and head are two matrices."""
         here, scaling = self.here(self.target), self.scaling()
         rates = {row.role: self.hidden_lr * row.lr_multiplier for row in self.here(self.base or self.target).rows}
         if self.embedding_lr is not None:
@@ -398,12 +422,12 @@ def _alternatives(asked: _Asked) -> tuple[Alternative, ...]:
 
 def _alternative(axis: str, rule: str, is_chosen: bool, source: str, other: _Asked) -> Alternative:
     try:
-        scaling, roles = other.scaling(), {advice.role: advice for advice in other.roles()}
+        scaling, roles = other.scaling(), other.roles()
     except InputError:
         return Alternative(axis, rule, is_chosen, True, source)
     assert scaling is not None
     hidden = scaling["hidden"]
-    rates = (roles["hidden"].learning_rate, roles["embedding"].learning_rate)
+    rates = (next(role for role in roles if role.role == "hidden").learning_rate, roles[0].learning_rate)
     factors = (hidden.decay, hidden.epsilon, scaling.beta, scaling.branch_multiplier)
     return Alternative(axis, rule, is_chosen, False, source, *rates, *factors)
 
@@ -417,7 +441,7 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
                 f"{prefix}width {shape.width} is larger than {prefix}vocab {shape.vocab}: are they swapped? "
                 "Language models have more tokens than entries of a row."
             )
-    embedding, hidden = (next(advice for advice in roles if advice.role == name) for name in ("embedding", "hidden"))
+    embedding, hidden = roles[0], next(advice for advice in roles if advice.role == "hidden")
     if (factor := row_multiplier(asked.token_rows, asked.target.width)) != 1.0:
         made.append(
             f"the rule's embedding rate {embedding.learning_rate:.4g} is for plain rows. Rows times √d enlarge every "
@@ -454,7 +478,7 @@ def _short_decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | N
     text = [
         f"weight decay {decay:.4g} has a timescale of {1 / shrink:.3g} of {steps:.0f} steps for {', '.join(short)}."
     ]
-    if fastest == "embedding":
+    if fastest in ("embedding", "tied"):
         left = (1 - min(shrink, 1.0)) ** steps
         text.append(f"The row of a token that never occurs keeps {left:.2g} of its size.")
     if decay and shrink > shrinks["hidden"]:

@@ -64,7 +64,9 @@ def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
     # The interpolated ratio is too long for a column.
     names = {role.formula: "ratio" for role in advice.roles if len(role.formula) > 12}
     lines = [("role", *([f"at {advice.from_width}"] if moved else []), "learning rate", "= " + _base(advice))]
-    multiplied = advice.token_rows != "plain" or any(role.forward_multiplier != 1.0 for role in advice.roles)
+    multiplied = (
+        advice.token_rows != "plain" or advice.tied or any(role.forward_multiplier != 1.0 for role in advice.roles)
+    )
     lines[0] += ("init std", "=", *(["forward"] if multiplied else []), "source of the rate")
     for role in advice.roles:
         words = names.get(role.formula, role.formula) + (" · axes" if advice.moves_axes else "")
@@ -78,10 +80,11 @@ def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
 
 def _forward(advice: "Recommendation", role: "RoleAdvice") -> str:
     """The factor on a role's output in the forward pass."""
-    if role.role == "embedding" and advice.token_rows == "normalized":
-        return "/ RMS"
-    root = "√d = " if role.role == "embedding" and advice.token_rows == "sqrt" else ""
-    return f"× {root}{role.forward_multiplier:.4g}"
+    lookup, logits = role is advice.embedding, f", logits × {role.head_multiplier:.4g}" if role.role == "tied" else ""
+    if lookup and advice.token_rows == "normalized":
+        return "/ RMS" + logits
+    root = "√d = " if lookup and advice.token_rows == "sqrt" else ""
+    return f"× {root}{role.forward_multiplier:.4g}{logits}"
 
 
 def _base(advice: "Recommendation") -> str:
@@ -89,7 +92,7 @@ def _base(advice: "Recommendation") -> str:
 
 
 def _symbols(advice: "Recommendation") -> list[str]:
-    formula = advice["embedding"].formula
+    formula = advice.embedding.formula
     values = f"d = {advice.width}, m = {advice.vocab}"
     if advice.from_width is not None:
         values += f", d₀ = {advice.from_width}, m₀ = {advice.from_vocab}"
@@ -168,7 +171,7 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
         head = ("entry", "rule", "embedding rate here", "mean gap", "largest gap", "at")
         lines: list[tuple[str, ...]] = [head]
         for entry, row in _evidence.ranked(result):
-            own = advice["embedding"].learning_rate if row["rule"] == advice.rule else None
+            own = advice.embedding.learning_rate if row["rule"] == advice.rule else None
             rate = advice.embedding_by_rule.get(
                 row["rule"], own
             )  # only nanochat, whose hidden rate is Muon's, is not in embedding_by_rule
@@ -258,5 +261,7 @@ def side_by_side(tables: Sequence[Table]) -> str:
     for title, name in columns.items():
         rows = [("role", *(t.rule for t in tables))]
         rows += [(role, *(f"{getattr(t[role], name):.6g}" for t in tables)) for role in first]
+        if name == "forward_multiplier" and "tied" in tuple(first):
+            rows.append(("tied, logits", *(f"{t['tied'].head_multiplier:.6g}" for t in tables)))
         lines += ["", title, *aligned(rows)]
     return "\n".join([*lines, "", "vectors: gains start at 1, biases at 0, and do not decay; all other roles decay"])

@@ -19,7 +19,7 @@ from lvp.errors import InputError, unknown
 from lvp.parametrization import axes as _axes
 from lvp.parametrization.axes import AXES, SIZES, Factors, Ratios, Shape, check_beta
 from lvp.parametrization.rules import Rule, check_above_zero
-from lvp.parametrization.tables import Row, Table, aligned, table
+from lvp.parametrization.tables import Row, Table, aligned, table, with_tied
 
 __all__ = ["RoleScaling", "Scaling", "Shape", "scale"]
 
@@ -85,13 +85,15 @@ class Scaling:
             for r in self.roles
         ]
         rules = ", ".join(f"{axis} {name}" for axis, name in self.axes.items())
+        logits = [f"; logits × {row.head_multiplier:.4g}" for row in self.table.rows if row.role == "tied"]
         return "\n".join(
             [
                 f"from {self.base}",
                 f"to   {self.target}",
                 f"rules: width and vocab {self.rule}, {rules}",
                 *aligned([("role", *columns), *rows]),
-                f"residual branches × {self.branch_multiplier:.4g}; 1 − β₁ and 1 − β₂ × {self.beta:.4g}",
+                f"residual branches × {self.branch_multiplier:.4g}; 1 − β₁ and 1 − β₂ × {self.beta:.4g}"
+                + "".join(logits),
             ]
         )
 
@@ -107,6 +109,7 @@ def scale(
     ratios: float | Mapping[str, float] | None = None,
     init_std: Mapping[str, float] | None = None,
     rows: Sequence[Row] = (),
+    tied: bool = False,
 ) -> Scaling:
     """Returns the settings of every role at `target`, from the settings tuned at `base`.
 
@@ -120,6 +123,7 @@ def scale(
       ratios: role → tuned rate of the role over the hidden rate at the base, as in `table`.
       init_std: role → std tuned at the base; a role that is absent takes the rule's std at the target.
       rows: further or other rows at the target (`Table.with_rows`), which the axes do not change.
+      tied: whether to add the role "tied", as in `table`. Its rate, λ and ε move as the embedding's.
 
     Raises:
       InputError: errors of `table`; an unknown axis, rule or role; a rule other than "none" for an axis whose size only
@@ -145,7 +149,10 @@ def scale(
     beta, branch = math.prod(part.beta for part in factors), math.prod(part.branch for part in factors)
     of_rule = (replace(moved[r.role], init_std=r.init_std, lr_multiplier=r.lr_multiplier) for r in roles)
     meaning = f"the rate of the hidden matrices, tuned at {base}"
-    made = replace(moved, learning_rate=meaning, rows=tuple(of_rule), branch_multiplier=branch).with_rows(*rows)
+    made = replace(moved, learning_rate=meaning, rows=tuple(of_rule), branch_multiplier=branch)
+    if tied:
+        made, roles = with_tied(made), (*roles, replace(roles[0], role="tied"))
+    made = made.with_rows(*rows)
     independent, by_axis = AXES["decay"][names["decay"]].independent, dict(zip(_ORDER, factors[1:], strict=True))
     return Scaling(base, target, moved.rule, names, roles, beta, independent, by_axis, made)
 

@@ -9,8 +9,6 @@ from lvp.parametrization.scaling import LOOKUPS
 if TYPE_CHECKING:
     from lvp.parametrization.recommend import Recommendation
 
-DECLARATIONS = "declarations = []  # [lvp.roles.Declaration(PATTERN, ROLE), …] of your model, see docs/roles.md"
-
 
 def snippet(advice: "Recommendation") -> str:
     """Returns Python code that makes the optimizer `tx` of a recommendation and draws the model's `params` again."""
@@ -24,11 +22,17 @@ def snippet(advice: "Recommendation") -> str:
 def _model(advice: "Recommendation") -> list[str]:
     """A comment with the factors that the model itself applies, if there are any."""
     factors = [f"{r.role} × {r.forward_multiplier:.6g}" for r in advice.roles if r.forward_multiplier != 1.0]
+    factors += [f"logits × {r.head_multiplier:.6g}" for r in advice.roles if r.role == "tied"]
     if advice.token_rows == "normalized":
         factors.append("embedding / RMS of the row")
     if advice.table.branch_multiplier != 1.0:
         factors.append(f"residual branches × {advice.table.branch_multiplier:.6g}")
     return [f"# Your model multiplies outputs: {', '.join(factors)}"] if factors else []
+
+
+def _declarations(advice: "Recommendation") -> str:
+    role = '"tied"' if advice.tied else "ROLE"
+    return f"declarations = []  # [lvp.roles.Declaration(PATTERN, {role}), …] of your model, see docs/roles.md"
 
 
 def _factory(advice: "Recommendation") -> tuple[list[str], list[str], list[str]]:
@@ -39,7 +43,8 @@ def _factory(advice: "Recommendation") -> tuple[list[str], list[str], list[str]]
         return [], [], ["optax.adamw", *options]
     adam = f"functools.partial(optax.adamw, {', '.join(options)})" if options else "optax.adamw"
     imports = ["import functools"] * changed + ["from lvp.roles import ROLES"]
-    return imports, [f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": optax.contrib.muon}}'], ["factories"]
+    known = '(*ROLES, "tied")' if advice.tied else "ROLES"
+    return imports, [f'factories = dict.fromkeys({known}, {adam}) | {{"hidden": optax.contrib.muon}}'], ["factories"]
 
 
 def _parametrized(advice: "Recommendation") -> tuple[list[str], list[str]]:
@@ -48,12 +53,12 @@ def _parametrized(advice: "Recommendation") -> tuple[list[str], list[str]]:
     size, rate = f"width={advice.width}, vocab={advice.vocab}", f"{advice['hidden'].learning_rate:.6g}"
     settings = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay:.6g}"]
     arguments = [factory, f'"{advice.rule}"', rate, size, *settings]
-    if own := _own_table(advice, advice.table["embedding"].lr_multiplier):
+    if own := _own_table(advice, advice.table[advice.embedding.role].lr_multiplier):
         imports = ["from lvp.parametrization import table", *imports]
         lines = [*lines, f'rates = table("{advice.rule}", {size}, {own})']
         arguments = [factory, "rates", rate, *settings]
     call = ", ".join([*arguments, "declarations=declarations", *options])
-    return imports, [*lines, DECLARATIONS, f"tx = optim.parametrized({call})"]
+    return imports, [*lines, _declarations(advice), f"tx = optim.parametrized({call})"]
 
 
 def _own_table(advice: "Recommendation", ratio: float | None) -> str:
@@ -65,6 +70,8 @@ def _own_table(advice: "Recommendation", ratio: float | None) -> str:
         own["kappa"] = float(f"{advice.kappa:.6g}")
     if advice.token_rows != "plain":
         own["token_rows"] = advice.token_rows
+    if advice.tied:
+        own["tied"] = True
     return ", ".join(f"{name}={value!r}" for name, value in own.items())
 
 
@@ -85,6 +92,6 @@ def _transfer(advice: "Recommendation") -> tuple[list[str], list[str]]:
         f"    axes={ {axis: advice.axes[axis] for axis in moved} },",
         *([f"    {own},"] if own else []),
         ")",
-        DECLARATIONS,
+        _declarations(advice),
         f"tx = optim.transfer({', '.join(call)})",
     ]

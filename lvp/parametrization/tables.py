@@ -35,7 +35,8 @@ class Row:
     init_std: float  # in the parameter's unit
     lr_multiplier: float  # factor on the table's learning rate
     decay: bool  # weight decay applies
-    forward_multiplier: float = 1.0  # constant factor on the parameter's output
+    forward_multiplier: float = 1.0  # constant factor on the parameter's output; for a tied matrix, on its rows
+    head_multiplier: float = 1.0  # constant factor on the logits of a tied matrix
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,10 @@ class Table:
         for row in self.rows:
             std = f"{row.init_std:.6g}" if row.role != "vector" else f"{row.init_std:.6g} (gains 1)"
             factor = f"{row.forward_multiplier:.6g}"
-            if row.role == "embedding" and self.token_rows == "normalized":
+            if row.role in ("embedding", "tied") and self.token_rows == "normalized":
                 factor = "1 / RMS(row)"
+            if row.role == "tied":
+                factor = f"rows {factor}, logits {row.head_multiplier:.6g}"
             lines.append((row.role, std, f"{row.lr_multiplier:.6g}", "yes" if row.decay else "no", factor))
         return "\n".join(
             [
@@ -141,6 +144,7 @@ def table(
     frequencies: ArrayLike | None = None,
     kappa: float | None = None,
     token_rows: str = "plain",
+    tied: bool = False,
 ) -> Table:
     """Returns the table of a rule at one shape (`lvp.parametrization.rules` has equations and sources).
 
@@ -168,6 +172,8 @@ def table(
       kappa: κ in [0, 1], in place of frequencies. Only "interpolated" uses it.
       token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`. It sets the embedding's forward
         multiplier, but no init std and no rate.
+      tied: whether to add the row "tied", of one matrix that is both embedding and head (see `with_tied`). Its rate
+        and forward multiplier are the embedding's.
 
     Returns:
       A `Table`. `str` of it is an aligned text table with the meaning of learning_rate.
@@ -198,7 +204,24 @@ def table(
         Row(role, float(std), tuned[role] * (rate / base[role][1]), decays(role), factors[role])
         for role, (std, rate, *_) in here.items()
     )
-    return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None, token_rows)
+    made = Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None, token_rows)
+    return with_tied(made) if tied else made
+
+
+def with_tied(untied: Table) -> Table:
+    """Returns the table with a row "tied", for one matrix that is both embedding and head.
+
+    A table asks for two updates of this matrix relative to its size, and it has one: LVP's embedding has √d times the
+    relative update of the head. The row has the embedding's init std, rate and forward multiplier, so that the model
+    reads rows as the table says. With (σ, η, f) for the init std, rate and forward multiplier of a row,
+    `head_multiplier` is f_out · min(η_out / η_emb, σ_out / σ_emb), the largest factor with which the head neither moves
+    faster nor starts larger than the table says. It is 1/√d under LVP and SP, and 1/d under μP. A small head at init is
+    common. A std of 0 is left out. Ours; docs/tied.md has the measurement.
+    """
+    embedding, head = untied["embedding"], untied["output"]
+    stds = [head.init_std / embedding.init_std] if embedding.init_std and head.init_std else []
+    factor = head.forward_multiplier * min([head.lr_multiplier / embedding.lr_multiplier, *stds])
+    return untied.with_rows(replace(embedding, role="tied", head_multiplier=factor))
 
 
 def _checked_ratios(ratios: float | Mapping[str, float] | None, known: Collection[str]) -> dict[str, float]:

@@ -361,7 +361,8 @@ class Run:
         """The run of a parametrization, with named deviations.
 
         Args:
-          table: gives the run's init stds, and the factors on `learning_rate`.
+          table: gives the run's init stds, and the factors on `learning_rate`. The tied matrix of a decoder has the
+            role `output`, which takes the row "tied" if the table has one.
           learning_rate: the rate that the table's multipliers multiply (`Table.learning_rate` says which).
           seed: of init and data order.
           rates: role → learning rate instead of the table's. stds: role → init std instead of the table's.
@@ -373,13 +374,12 @@ class Run:
         for given in (rates or {}, stds or {}):
             for role in given:
                 table[role]  # raises InputError for an unknown role
-        by_table = {row.role: learning_rate * row.lr_multiplier for row in table.rows}
-        return cls(
-            by_table | dict(rates or {}),
-            {row.role: row.init_std for row in table.rows} | dict(stds or {}),
-            seed,
-            **more,
-        )
+        rows = {row.role: row for row in table.rows}
+        if tied := rows.pop("tied", None):
+            rows["output"] = tied
+        by_table = {role: learning_rate * row.lr_multiplier for role, row in rows.items()}
+        stds = {role: row.init_std for role, row in rows.items()} | dict(stds or {})
+        return cls(by_table | dict(rates or {}), stds, seed, **more)
 
     @property
     def hidden_rate(self) -> float:

@@ -11,7 +11,7 @@ import pytest
 from lvp import declarations, optim
 from lvp.errors import InputError
 from lvp.parametrization import table
-from lvp.roles import Declaration, check_used, classify
+from lvp.roles import VOCABULARY, Declaration, check_used, classify
 
 
 def tree(shapes):
@@ -174,7 +174,7 @@ WRITERS = re.compile(
 def test_every_parameter_is_declared_with_the_models_width(declared, shapes, width, vocab):
     params = tree(shapes)
     leaves = jax.tree.leaves(classify(params, extra=declared))
-    rule = table("lvp", width=width, vocab=vocab, token_rows="sqrt")
+    rule = table("lvp", width=width, vocab=vocab, token_rows="sqrt", tied=True)
     described = {row.path: row for row in optim.describe(rule, params, declarations=declared).rows}
     assert described.keys() == shapes.keys()
     for leaf in leaves:
@@ -184,18 +184,17 @@ def test_every_parameter_is_declared_with_the_models_width(declared, shapes, wid
             assert leaf.size(leaf.fan_out) == width, leaf.path
         else:
             assert leaf.size(leaf.fan_in) == width, leaf.path
-        if leaf.role in ("embedding", "output"):
+        if leaf.role in VOCABULARY:
             assert leaf.shape[leaf.vocab_axis] == vocab
-    assert {leaf.role for leaf in leaves} >= {"hidden", "output", "vector"}
+    assert {leaf.role for leaf in leaves} >= {"hidden", "vector"}
 
 
 @models
 def test_an_optimizer_accepts_the_declared_tree(declared, shapes, width, vocab):
     """Muon trains the hidden matrices, because it checks axes most strictly: they must exist and not overlap."""
-    factories = dict.fromkeys(table("lvp", width=width, vocab=vocab), optax.adamw) | {"hidden": optax.contrib.muon}
-    tx = optim.parametrized(
-        factories, "lvp", width=width, vocab=vocab, learning_rate=1e-3, rates={"hidden": 0.02}, declarations=declared
-    )
+    rule = table("lvp", width=width, vocab=vocab, tied=True)
+    factories = dict.fromkeys(rule, optax.adamw) | {"hidden": optax.contrib.muon}
+    tx = optim.parametrized(factories, rule, 1e-3, rates={"hidden": 0.02}, declarations=declared)
     params = tree(shapes)
     state = jax.eval_shape(tx.init, params)
     updates, _ = jax.eval_shape(tx.update, params, state, params)
