@@ -21,7 +21,7 @@ def load(name: str, source=None, content=None):
       content: the content of that file; None reads it.
 
     Raises:
-      InputError: an unknown name, or an error of `experiments.common.user_experiments.load`.
+      InputError: the name is unknown, or the file cannot be read, has changed, or does not define one experiment.
     """
     if source is not None:
         return user_experiments.load(source, content, _with_rule)
@@ -41,7 +41,10 @@ def configured(experiment, preset: str, values: Mapping[str, Any] | None = None)
 
     Args:
       experiment: a name or an `Experiment`.
-      preset, values: see `experiments.common.configuration.configured`.
+      values: field → value, or its text on a command line (a list has commas, `none` is None).
+
+    Raises:
+      InputError: the experiment, the preset or a field is unknown, or the configuration refuses a value.
     """
     experiment = load(experiment) if isinstance(experiment, str) else experiment
     return configuration.configured(experiment, preset, values)

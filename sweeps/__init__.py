@@ -1,7 +1,9 @@
 """Runs, resumes and reports experiments.
 
-import sweeps
-table = sweeps.run("width_vocab", preset="smoke", executor="local")
+In Python:
+
+    import sweeps
+    table = sweeps.run("width_vocab", preset="smoke", executor="local")
 """
 
 import importlib

@@ -210,8 +210,12 @@ def _ignore_interrupts() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0 for success; 1 for failed runs, an error of the machine or lost standard output; 2 for unusable input;
-    130 after an interrupt."""
+    """Runs a command and returns the exit code.
+
+    Returns:
+      0 for success; 1 for failed runs, an error of the machine or lost standard output; 2 for unusable input; 130 after
+      an interrupt.
+    """
     # SIGTERM and SIGHUP interrupt as Ctrl-C does, so that finished runs are drawn.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup

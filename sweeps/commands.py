@@ -12,21 +12,37 @@ from sweeps.store import Store
 
 
 def status(out: str | Path) -> str:
-    """The state of the sweep in `out` as text: finished, diverged, failed and begun runs by setting. Executes no
-    experiment."""
+    """The state of the sweep in `out` as text: finished, diverged, failed and begun runs by setting.
+
+    Executes no experiment.
+
+    Raises:
+      InputError: `out` holds no sweep.
+    """
     store = Store(out)
     return progress.status(store, driver.existing(store))
 
 
 def table_of(out: str | Path):
-    """The table of the finished runs in `out` (`lvp.training.records.table`). Executes no experiment."""
+    """The table of the finished runs in `out` (`lvp.training.records.table`). Executes no experiment.
+
+    Raises:
+      InputError: `out` holds no sweep.
+    """
     store = Store(out)
     driver.existing(store)
     return records.table(store.read_records())
 
 
 def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
-    """Writes the finished runs in `out` for a tracking tool, and returns the directory of the tool's runs."""
+    """Writes the finished runs in `out` for a tracking tool, and returns the directory of the tool's runs.
+
+    Args:
+      tracker: a key of `sweeps.trackers.TRACKERS`.
+
+    Raises:
+      InputError: `out` holds no sweep, the tool is unknown, or its package is not installed.
+    """
     store = Store(out)
     sweep = driver.existing(store)
     tool = sweep.tracker(tracker, store)
@@ -51,7 +67,11 @@ def figure(out: str | Path, experiment: str | None = None) -> None:
 
 
 def page(out: str | Path, experiment: str | None = None) -> str:
-    """The results of the finished runs in `out` as HTML. `experiment` as for `figure`."""
+    """The results of the finished runs in `out` as HTML.
+
+    Args:
+      experiment: as for `figure`.
+    """
     from sweeps import report  # pandas, SciPy and matplotlib, which the other commands do not need
 
     store = Store(out)
@@ -64,7 +84,12 @@ def page(out: str | Path, experiment: str | None = None) -> str:
 def publish(out: str | Path, suffix: str = "") -> Path:
     """Copies the records of a finished sweep into experiments/results, and returns their directory.
 
-    Raises InputError if a run has no record, if the experiment is a user's file, or if the suffix is not a word.
+    Args:
+      suffix: as for `sweeps.committed.publish`.
+
+    Raises:
+      InputError: `out` holds no sweep, a run has no record, the experiment is a user's, or the suffix has characters
+        other than letters and digits.
     """
     from sweeps import committed
 

@@ -73,19 +73,21 @@ class Result(Report):
 
 
 def publish(sweep: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], suffix: str = "") -> Path:
-    """Writes a finished sweep into `experiments/results/` and returns its directory, EXPERIMENT/PRESET-CORPUS or
-    EXPERIMENT/PRESET-CORPUS-SUFFIX.
+    """Writes a finished sweep into `experiments/results/` and returns its directory.
 
-    Paths of this machine are not written. A name and fingerprints identify a corpus.
+    The directory is EXPERIMENT/PRESET-CORPUS or EXPERIMENT/PRESET-CORPUS-SUFFIX. Paths of this machine are not written.
+    A name and fingerprints identify a corpus.
 
     Args:
-      sweep: `experiment` (name), `preset`, `date` of the last record (UTC, YYYY-MM-DD), `config` (JSON), `hash`,
+      sweep: `experiment` (name), `tier` (preset), `date` of the last record (UTC, YYYY-MM-DD), `config` (JSON), `hash`,
         `packing` (None if all runs were taken from other sweeps), `datasets` (label → JSON or None) and `planned`
         (number of planned runs). Other keys are not written.
       rows: the records of its runs.
       suffix: a word that keeps the result apart from others of the same experiment, preset and corpus.
 
-    Raises: InputError if a run has no record, if the experiment is a user's, or if the suffix is not a word.
+    Raises:
+      InputError: a run has no record, the experiment is a user's, or the suffix has characters other than letters and
+        digits.
     """
     if suffix and not re.fullmatch(r"[A-Za-z0-9]+", suffix):
         raise InputError(f"suffix={suffix!r} must have only letters and digits, such as normalized")
@@ -141,8 +143,11 @@ def committed() -> list[Result]:
 
 
 def result(name: str) -> Result:
-    """The committed result EXPERIMENT/FOLDER, for example "warmup/laptop-wikitext2". Raises InputError if there is
-    none."""
+    """The committed result EXPERIMENT/FOLDER, for example "warmup/laptop-wikitext2".
+
+    Raises:
+      InputError: there is no such result, or its files cannot be used.
+    """
     known = sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in COMMITTED.glob(f"*/*/{DESCRIPTION}"))
     if name not in known:
         raise unknown("committed result", name, known)
@@ -150,7 +155,11 @@ def result(name: str) -> Result:
 
 
 def read(folder: Path) -> Result:
-    """The committed result in a directory. Raises InputError if a digest does not match."""
+    """The committed result in a directory.
+
+    Raises:
+      InputError: a file cannot be read, or does not match its digest.
+    """
     description, recorded = folder / DESCRIPTION, folder / RECORDS
     sweep = _json(description)
     if not isinstance(sweep, dict) or not _matches_its_digest(sweep):
@@ -174,7 +183,11 @@ def _matches_its_digest(sweep: Mapping) -> bool:
 
 
 def _json(path: Path) -> Any:
-    """The content of a published JSON file. Raises InputError if it cannot be parsed."""
+    """The content of a published JSON file.
+
+    Raises:
+      InputError: the file is missing or is not JSON.
+    """
     try:
         return json.loads(path.read_bytes())
     except (*ABSENT, ValueError, RecursionError) as error:
@@ -182,8 +195,10 @@ def _json(path: Path) -> Any:
 
 
 def write_report() -> str:
-    """Writes the files of `texts`, redraws the committed figures that differ from their records, and returns the text
-    of docs/claims.md."""
+    """Writes the files of `texts`, redraws figures, and returns the text of docs/claims.md.
+
+    Only committed figures that differ from their records are redrawn.
+    """
     results = committed()
     for each in results:
         figure = each.figure()
@@ -196,9 +211,11 @@ def write_report() -> str:
 
 
 def texts(results: Sequence[Result]) -> dict[Path, str]:
-    """The texts that are made from the committed records, by path: docs/claims.md, docs/gallery.md, evidence.json, and
-    README and the other pages of docs. In these, the text between `<!-- results NAME -->` and `<!-- end -->` is
-    replaced by the block NAME."""
+    """The texts that are made from the committed records, by path.
+
+    They are docs/claims.md, docs/gallery.md, evidence.json, README and the other pages of docs. In README and the other
+    pages, the text between `<!-- results NAME -->` and `<!-- end -->` is replaced by the block NAME.
+    """
     docs = README.parent / "docs"
     claims, gallery_page = docs / "claims.md", docs / "gallery.md"
     content = _blocks(results)
@@ -262,8 +279,9 @@ def _benchmark(content: Mapping) -> str:
 
 
 def status(results: Sequence[Result], accelerators: Sequence[Mapping[str, Any]]) -> str:
-    """A list with the hardware, the extent of the committed results, the number of each verdict, and the experiments
-    and presets without a result.
+    """A list with the hardware, the extent of the committed results, and the number of each verdict.
+
+    It ends with the experiments and presets without a result.
 
     Args:
       accelerators: results of `python -m tests.benchmarks.accelerator`.
@@ -324,8 +342,10 @@ def _claims(results: Sequence[Result]) -> list[str]:
 
 
 def results_table(results: Sequence[Result]) -> str:
-    """A table of the committed results: sizes, runs, training time, device and verdicts of each experiment and preset,
-    over all corpora."""
+    """A table of the committed results of each experiment and preset, over all corpora.
+
+    Its columns are sizes, runs, training time, device and verdicts.
+    """
     by_preset: dict[tuple[str, str], list[Result]] = {}
     for each in results:
         by_preset.setdefault((each.experiment.name, each.preset), []).append(each)
@@ -342,8 +362,10 @@ def results_table(results: Sequence[Result]) -> str:
 
 
 def gallery(results: Sequence[Result], place: Path) -> str:
-    """The gallery as Markdown, for a file in the directory `place`. Each paper has a section, which begins with the
-    results that reproduce figures."""
+    """The gallery as Markdown, for a file in the directory `place`.
+
+    Each paper has a section, which begins with the results that reproduce figures.
+    """
     known = [experiments.load(name) for name in experiments.NAMES]
     parts = [GALLERY_HEAD]
     for paper in dict.fromkeys([*(e.paper for e in known), *(each.experiment.paper for each in results)]):

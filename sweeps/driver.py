@@ -35,7 +35,12 @@ EXECUTORS = ("ray", "local", "inline")
 
 @dataclass(frozen=True)
 class Options:
-    """How a sweep runs. No option is part of a run's hash. Raises InputError for an unusable value."""
+    """How a sweep runs. No option is part of a run's hash.
+
+    Raises:
+      InputError: an option is unknown or out of range, two options exclude each other, or the package of the tracking
+        tool is not installed.
+    """
 
     executor: str = "ray"  # ray, local (processes of this machine), or inline (this process)
     ray_address: str | None = None  # address of a running cluster; "auto" is the cluster of this machine
@@ -89,8 +94,10 @@ def run(
     watch: Callable[[Any], None] | None = None,
     **config: Any,
 ):
-    """Runs an experiment and returns its table: a pandas.DataFrame with one row per run (see
-    `lvp.training.records.table`). Runs that have a record in `out` are not trained again.
+    """Runs an experiment and returns its table.
+
+    The table is a pandas.DataFrame with one row per run (see `lvp.training.records.table`). Runs that have a record in
+    `out` are not trained again.
 
     Args:
       experiment, preset: the arguments of `python -m sweeps run`. An experiment's file (*.py) is executed.
@@ -102,14 +109,14 @@ def run(
       reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Runs with the same
         configuration and data are not trained again.
       quiet: whether to print nothing.
-      watch: called with the table of finished runs when it has grown, at most once per second, and at the end. Its
-        exceptions are raised after the sweep has ended.
+      watch: called with the table of finished runs when it has grown, at most once per second, and at the end.
       config: fields of the experiment's configuration.
 
     Raises:
-      InputError: an argument, file or directory cannot be used; `out` holds another sweep. Nothing is trained.
-      RuntimeError: runs failed. Finished runs keep their records.
-      KeyboardInterrupt: interrupted. Finished runs keep their records.
+      InputError: an argument, file or directory cannot be used, or `out` holds another sweep. Nothing is trained.
+      RuntimeError: a run or a function of the experiment failed. Finished runs keep their records.
+      KeyboardInterrupt: the sweep was interrupted. Finished runs keep their records.
+      Exception: `watch` failed. Its exception leaves `run` after the runs have ended.
     """
     chosen = {name: config.pop(name) for name in list(config) if name in Options.__dataclass_fields__}
     return start(
@@ -184,7 +191,15 @@ def resume(
 
     Args:
       experiment: the user's experiment file, if the sweep has one. The copy in `out` is never executed.
-      options, quiet, watch, chosen: as for `run`.
+      options, quiet, watch: as for `run`.
+      chosen: fields of `Options`.
+
+    Raises:
+      InputError: `out` holds no sweep, the experiment's file is missing or has changed, or the data, the code or the
+        environment differ from those of the sweep's beginning. Nothing is trained.
+      RuntimeError: a run or a function of the experiment failed. Finished runs keep their records.
+      KeyboardInterrupt: the sweep was interrupted. Finished runs keep their records.
+      Exception: `watch` failed. Its exception leaves `resume` after the runs have ended.
     """
     options, store = replace(options or Options(), **chosen), Store(out)
     sweep = existing(store)
@@ -202,7 +217,11 @@ def resume(
 
 
 def existing(store: Store) -> Sweep:
-    """The sweep in a store. Raises InputError if there is none."""
+    """The sweep in a store.
+
+    Raises:
+      InputError: the store holds no sweep, or its sweep.json cannot be used.
+    """
     sweep = Sweep.read(store)
     if sweep is None:
         if found := len(store.recorded()):
@@ -218,6 +237,10 @@ def experiment_of(
     """The experiment of a sweep, and the source of a user's experiment, whose file must be given.
 
     A directory may come from somebody else. Its content never decides which code is executed.
+
+    Raises:
+      InputError: the file is missing, cannot be used or defines another experiment, or the sweep is of lvp's own
+        experiment and a file is given.
     """
     if sweep.source is None:
         if file is not None:
@@ -242,7 +265,11 @@ def resume_command(store: Store, *words: str) -> str:
 
 
 def _checked(experiment: str | Path, preset: str, config: Mapping[str, Any]):
-    """The experiment, its configuration and its source. Raises InputError before anything is printed or written."""
+    """The experiment, its configuration and its source.
+
+    Raises:
+      InputError: an argument cannot be used. Nothing has been printed or written.
+    """
     source = user_experiments.source(experiment) if user_experiments.is_file(str(experiment)) else None
     loaded = experiments.load(str(experiment), source)
     resolved = experiments.configured(loaded, preset, config)
@@ -256,7 +283,11 @@ def _checked(experiment: str | Path, preset: str, config: Mapping[str, Any]):
 
 
 def _same(draft: Sweep, store: Store) -> Sweep | None:
-    """The sweep of a store; None for a new store. Raises InputError if the store holds something else."""
+    """The sweep of a store; None for a new store.
+
+    Raises:
+      InputError: the store holds another sweep or other files.
+    """
     found = Sweep.read(store)
     if found is None:
         # Records without sweep.json are those of a sweep whose sweep.json was lost.
@@ -275,7 +306,11 @@ def _printer(quiet: bool) -> Callable[..., None]:
 
 
 def _check_corpus(settings: Sequence[SettingRuns]) -> None:
-    """Raises the InputError of a corpus in files or in a bucket that is missing or empty."""
+    """Checks the corpora that are in files or in a bucket.
+
+    Raises:
+      InputError: a corpus is missing or empty.
+    """
     # The first setting of each corpus, as `prepared` would meet it.
     for setting in {
         c.setting.data.corpus: c.setting for c in reversed(settings) if c.setting.data is not None
@@ -292,7 +327,11 @@ def _forecast(
     budget: str | None,
     earlier: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """The lines about the cost of a sweep. Raises InputError if the expected duration exceeds the budget."""
+    """The lines about the cost of a sweep.
+
+    Raises:
+      InputError: the budget is no duration, or is less than the expected duration.
+    """
     accelerator = preset in ("gpu", "paper")
     workers = 1 if accelerator or options.mesh else cores()
     lines, most = [forecast.table(settings)], settings if loaded.limit is None else loaded.limit(config)
@@ -390,7 +429,11 @@ class _Session:
         return {run for planned in found for run in planned.runs} - self.store.recorded()
 
     def _check_labels(self) -> None:
-        """Raises InputError if the experiment has a setting that the sweep lacks."""
+        """Checks the labels of the experiment's settings.
+
+        Raises:
+          InputError: the experiment has a setting that the sweep lacks.
+        """
         labels = {each.label for each in self.experiment.settings(self.config)}
         if others := labels - self.sweep.packing["lanes_per_program"].keys():
             raise InputError(
@@ -399,7 +442,11 @@ class _Session:
             )
 
     def _check_environment(self) -> None:
-        """Raises InputError if this process's environment differs from that of the sweep's beginning."""
+        """Checks the environment of this process.
+
+        Raises:
+          InputError: the environment differs from that of the sweep's beginning, and no option allows it.
+        """
         present = fingerprint.present()
         if self.options.ray_address:  # the driver trains nothing
             del present["machine"]
@@ -430,7 +477,11 @@ class _Session:
             raise InputError(f"--out {self.store} cannot be written: {error.strerror}; name another place") from None
 
     def _packing(self, executor: Executor, settings: Sequence[SettingRuns]) -> dict[str, Any]:
-        """The packing by the options. Raises InputError if a mesh does not fit the devices or the settings."""
+        """The packing by the options.
+
+        Raises:
+          InputError: the mesh does not fit the devices or the settings.
+        """
         machines, sizes = executor.machines(), None
         if self.options.mesh is not None:
             sizes = mesh_sizes(self.options.mesh, machines.devices)
@@ -463,7 +514,11 @@ class _Session:
             executor.close()
 
     def _repack(self, executor: Executor) -> None:
-        """Uses another packing for this session."""
+        """Uses another packing for this session.
+
+        Raises:
+          InputError: the packing differs from that of the sweep, and no option allows it.
+        """
         packing = self._packing(executor, self.experiment.settings(self.config))
         packing["workers"] = self.sweep.packing["workers"]  # no bit depends on their number
         if packing != self.sweep.packing and not self.options.allow_other_version:
@@ -538,7 +593,8 @@ def missing(store: Store, sweep: Sweep) -> set[str]:
 def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: Callable[..., None]):
     """Writes the table, the figure and the claims of a sweep's finished runs, and returns the table.
 
-    Raises RuntimeError if a function of the experiment has raised an exception. The other files are written.
+    Raises:
+      RuntimeError: a function of the experiment failed. The files of the other functions are written.
     """
     from sweeps import report  # pandas, SciPy and matplotlib, which training does not need
 

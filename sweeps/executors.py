@@ -44,13 +44,15 @@ class Machines(NamedTuple):
 
 
 def debugging() -> list[str]:
-    """The names of JAX's variables that workers must not inherit: JAX_DEBUG_NANS would stop a diverged run. Variables
-    that choose devices and caches stay."""
+    """The names of JAX's variables that workers must not inherit.
+
+    JAX_DEBUG_NANS would stop a diverged run. Variables that choose devices and caches stay.
+    """
     return [name for name in os.environ if name.startswith("JAX_") and not name.startswith(_KEPT)]
 
 
 class Executor(Protocol):
-    """Runs packs. `run` returns when all have ended. KeyboardInterrupt lets the workers save first."""
+    """Runs packs. `run` returns when all packs have ended. After an interrupt the workers save before they end."""
 
     def machines(self) -> Machines: ...
 

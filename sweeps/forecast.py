@@ -118,7 +118,11 @@ def _pack(each: SettingRuns, pack: int | None, single: bool) -> int:
 
 
 def seconds_of(budget: str) -> float:
-    """The seconds of a budget such as "90s", "45m", "2h" or "1.5d". Raises InputError for another form."""
+    """The seconds of a budget such as "90s", "45m", "2h" or "1.5d".
+
+    Raises:
+      InputError: the budget has another form, or is 0.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", budget)
     if match is None or not (allowed := float(match[1]) * UNITS[match[2]]):
         raise InputError(f"budget={budget!r} is no duration: use a number above 0 with s, m, h or d, such as 2h")

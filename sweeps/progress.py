@@ -53,7 +53,7 @@ class News:
         return len(runs) * self.setting[label].setting.flops_per_run
 
     def report(self, progress: Progress) -> None:
-        """Takes a pack's progress. Raises nothing: an exception would end a thread, or Tune."""
+        """Takes a pack's progress. Keeps exceptions of the store and of `watch`: they would end a thread, or Tune."""
         with self.lock:
             try:
                 self._take(progress)

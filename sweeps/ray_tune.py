@@ -203,7 +203,11 @@ def _trials(packs: Sequence[Pack], workers: int) -> list[list[tuple[int, dict]]]
 
 
 def _start() -> None:
-    """Starts Ray on this machine. Raises InputError if it cannot be started."""
+    """Starts Ray on this machine.
+
+    Raises:
+      InputError: Ray cannot be started.
+    """
     removed = {name: os.environ.pop(name) for name in debugging()}  # Ray's processes inherit the environment
     try:
         _init(
@@ -219,7 +223,11 @@ def _start() -> None:
 
 
 def _join(address: str) -> None:
-    """Joins a Ray cluster, whose workers get the packages of this clone. Raises InputError if it cannot be joined."""
+    """Joins a Ray cluster, whose workers get the packages of this clone.
+
+    Raises:
+      InputError: the cluster cannot be joined.
+    """
     _check_answers(address)
     packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
     environment = {"env_vars": Job("").variables(), "py_modules": packages}
@@ -228,7 +236,11 @@ def _join(address: str) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Raises InputError if nothing answers at HOST:PORT: Ray would wait for minutes."""
+    """Checks that a server answers at HOST:PORT. Without a server Ray would wait for minutes.
+
+    Raises:
+      InputError: no server answers.
+    """
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not (host and port.isdigit()):  # auto
         return
@@ -322,7 +334,7 @@ def trainable(
       setting: the label of a setting; None is the first.
 
     Raises:
-      InputError: an unknown experiment, preset, setting or field.
+      InputError: the experiment, the preset, the setting or a field is unknown, or the configuration refuses a value.
     """
     loaded = experiments.load(experiment)
     by_label = {each.label: each for each in loaded.settings(experiments.configured(loaded, preset, config))}
@@ -332,7 +344,11 @@ def trainable(
 
 
 def with_hyperparameters(run: Any, values: Mapping[str, Any]) -> Any:
-    """A run with other values. Raises InputError for a name that is neither a role nor a field of a run."""
+    """A run with other values.
+
+    Raises:
+      InputError: a name is neither a role nor a field of a run, or the run refuses a value.
+    """
     rates = {name: float(value) for name, value in values.items() if name in roles.ROLES}
     others = {name: value for name, value in values.items() if name not in rates}
     known = {field.name for field in fields(run)} - {"learning_rates", "init_std"}

@@ -35,7 +35,7 @@ table {{ border-collapse: collapse; font-size: 13px }} th, td {{ padding: .2rem 
 
 @dataclass(frozen=True)
 class Report:
-    """An experiment's reading of the records of a sweep. An error of the experiment is raised here too."""
+    """An experiment's reading of the records of a sweep. It does not catch exceptions of the experiment."""
 
     experiment: Experiment
     config: Any  # the experiment's configuration
@@ -98,8 +98,8 @@ def draw(
 
     Returns:
       The content of table.csv, figure.png, figure.svg and claims.md by name; the summary and the first claim that was
-      tested; and one line for each function of the experiment that has raised an exception: its files are missing.
-      Without a record there is no file.
+      tested; and one line for each function of the experiment that failed: its files are missing. Without a record
+      there is no file.
     """
     if not rows:
         return {}, "no run has a record: nothing to draw", []
@@ -123,7 +123,7 @@ def draw(
 
 
 def _attempt(name: str, function: Callable[[], Any], errors: list[str]) -> Any:
-    """The function's value. If it raises, None, and a line with the error and its place is appended to `errors`."""
+    """The function's value; None if it fails. A line with the error and its place is then appended to `errors`."""
     try:
         return function()
     except Exception as error:
@@ -136,7 +136,11 @@ def _attempt(name: str, function: Callable[[], Any], errors: list[str]) -> Any:
 
 
 def page(experiment: Experiment, config: Any, preset: str, rows: Sequence[Mapping[str, Any]], planned: int) -> str:
-    """The figure, the claims and the runs as one HTML file that loads nothing. Arguments: as for `draw`."""
+    """The figure, the claims and the runs as one HTML file that loads nothing.
+
+    Args:
+      config, rows, planned: as for `draw`.
+    """
     import pandas as pd
 
     report = Report(experiment, config, preset, rows, planned)

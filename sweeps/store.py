@@ -59,7 +59,11 @@ class Store:
         return self.objects.path if isinstance(self.objects, Directory) else None
 
     def check(self) -> None:
-        """Raises InputError if the place cannot be read or written."""
+        """Checks that the directory can be written, or that the bucket can be read.
+
+        Raises:
+          InputError: the directory cannot be written, or the server refuses the request.
+        """
         path = self.directory
         if path is None:
             with refusals():
@@ -196,7 +200,11 @@ class Store:
 
 
 def _checked(content: bytes, run: str) -> dict:
-    """The record of a run. Raises InputError if it is damaged, or is not the record of this run."""
+    """The record of a run.
+
+    Raises:
+      InputError: the content is damaged, or is not the record of this run.
+    """
     rows = records.parse(content, "record")
     if len(rows) != 1 or rows[0]["hash"] != run or records.config_hash(rows[0]["config"]) != run:
         raise InputError(f"it does not hold exactly one record, of the run {run}")

@@ -33,7 +33,7 @@ Run = Any  # a run of the setting's kind, or a mapping: what differs between the
 
 @dataclass(frozen=True)
 class Planned:
-    """What the runs of one compiled program share, with its data and its runs."""
+    """A setting with its data and its runs."""
 
     label: str
     setting: AnySetting | Calculation
@@ -119,7 +119,11 @@ class Sweep:
 
     @classmethod
     def read(cls, store: Store) -> "Sweep | None":
-        """The sweep of a store; None if it has none. Raises InputError if sweep.json cannot be used."""
+        """The sweep of a store; None if it has none.
+
+        Raises:
+          InputError: sweep.json cannot be used, or an older version of lvp began the sweep.
+        """
         content = store.objects.read(NAME)
         if content is None:
             if b'"experiment"' in (store.objects.read("manifest.json") or b""):
@@ -151,7 +155,11 @@ class Sweep:
 
 
 def _check(threads: int, lanes_per_program: Mapping[str, Any], mesh: Any = None, **_: Any) -> None:
-    """Raises ValueError for a packing that no session can use."""
+    """Checks the packing of a sweep.
+
+    Raises:
+      ValueError: the mesh has other axes, or a size is not a whole number above 0.
+    """
     numbers = [threads, *lanes_per_program.values()]
     if mesh is not None:
         if not isinstance(mesh, dict) or mesh.keys() != set(mesh_axes.AXES):
@@ -179,7 +187,7 @@ def prepared(settings: Sequence[SettingRuns]) -> dict[str, Any]:
 
 
 def plan(settings: Sequence[SettingRuns], datasets: Mapping[str, Any]) -> list[Planned]:
-    """The settings of an experiment's settings, with their runs.
+    """The settings with their data and their runs by hash.
 
     Args:
       datasets: label → dataset.
@@ -217,7 +225,8 @@ def with_follow_ups(experiment: Experiment, config: Any, datasets: Mapping[str, 
 def described(setting: Any, held: Mapping[str, Any] | None) -> Any:
     """The dataset of a description in sweep.json, for its fingerprints and sizes. Its paths are not used.
 
-    Raises InputError if the description cannot be used.
+    Raises:
+      InputError: the description cannot be used.
     """
     try:
         return None if held is None else task_for(setting).dataset_class.from_dict(held)
@@ -226,7 +235,11 @@ def described(setting: Any, held: Mapping[str, Any] | None) -> Any:
 
 
 def check_data(sweep: Sweep, label: str, setting: Any, dataset: Any, place: object) -> None:
-    """Raises InputError if data on this machine differ from those of the sweep."""
+    """Checks that the data on this machine are those of the sweep.
+
+    Raises:
+      InputError: a fingerprint differs, or sweep.json describes data that cannot be used.
+    """
     held = sweep.datasets.get(label)
     if held is None or dataset is None:
         return

@@ -24,7 +24,9 @@ Config = Mapping[str, float | bool | str]  # by dotted names
 
 
 class Tracker:
-    """The runs of a sweep in a tool. Several runs may be open. All methods raise the tool's errors; see `quietly`.
+    """The runs of a sweep in a tool. Several runs may be open.
+
+    The methods do not catch the tool's exceptions; see `quietly`.
 
     Names of runs, groups and metrics keep ASCII letters, digits and "_.-"; other characters become "-".
     """
@@ -67,8 +69,11 @@ class Tracker:
             self._log(self.open[run][0], step, finite)
 
     def end(self, run: str, finished: bool, metrics: Mapping[str, Any]) -> None:
-        """Ends a run, as failed if it has diverged. The numbers in `metrics`, for example those of an outcome, are
-        logged as `final/NAME` at the last step."""
+        """Ends a run, as failed if it has diverged.
+
+        Args:
+          metrics: numbers, for example those of an outcome. They are logged as `final/NAME` at the last step.
+        """
         self._end(*self.open.pop(run), _finite(metrics, "final/"), finished)
 
     def close(self) -> None:
@@ -135,8 +140,11 @@ class Wandb(Tracker):
 
 
 class Mlflow(Tracker):
-    """Runs of MLflow at MLFLOW_TRACKING_URI, by default in a file store in the folder. The driver makes a tracker
-    first, because workers that begin at the same time would make the sweep's experiment twice."""
+    """Runs of MLflow at MLFLOW_TRACKING_URI, by default in a file store in the folder.
+
+    The driver makes a tracker first, because workers that begin at the same time would make the sweep's experiment
+    twice.
+    """
 
     package, extra = "mlflow", "mlflow"
     shown_by = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {folder}"
@@ -179,7 +187,11 @@ TRACKERS: Mapping[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": Wa
 
 
 def known(name: str) -> type[Tracker]:
-    """The class of a tracker. Raises InputError for a name that is not in `TRACKERS`, and for a missing package."""
+    """The class of a tracker.
+
+    Raises:
+      InputError: the name is not in `TRACKERS`, or the package of the tool is not installed.
+    """
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
     need(f"--track {name}", TRACKERS[name].package, extra=TRACKERS[name].extra)
@@ -187,13 +199,19 @@ def known(name: str) -> type[Tracker]:
 
 
 def tracker(name: str, folder: Path, sweep: str) -> Tracker:
-    """A tracker of a sweep. Raises InputError as `known` does."""
+    """A tracker of a sweep.
+
+    Raises:
+      InputError: the name is not in `TRACKERS`, or the package of the tool is not installed.
+    """
     return known(name)(folder, sweep)
 
 
 def quietly(tracker: Tracker) -> Tracker:
-    """The tracker, which from now on warns of its tool's first error in one line on standard error. After the warning
-    its methods do nothing."""
+    """The tracker, which from now on catches the exceptions of its tool.
+
+    The first exception becomes a warning of one line on standard error. After it the methods do nothing.
+    """
 
     def quiet(method: Callable[..., None]) -> Callable[..., None]:
         def call(*arguments: Any) -> None:
@@ -238,8 +256,11 @@ def metrics_of(outcome: Mapping[str, Any], steps: Sequence[int]) -> Iterator[tup
 
 
 def log_records(tracker: Tracker, rows: Iterable[Mapping], groups: Mapping[str, str] | None = None) -> None:
-    """Logs finished runs from their records. `groups` gives each run the label of its configuration; the default is the
-    hash of the setting."""
+    """Logs finished runs from their records.
+
+    Args:
+      groups: run → label of its setting; the default is the hash of the setting.
+    """
     for row in rows:
         run, outcome, setting = row["hash"], row["outcome"], row["config"]["cell"]
         steps = setting.get("measured_steps") or steps_of_parts(

@@ -112,8 +112,12 @@ class Worker:
     def train(self, pack: Pack) -> Iterator[int]:
         """Trains the runs of a pack that have no record, and creates their records. Yields the step after every chunk.
 
-        If `stopping` is set, saves a checkpoint and ends early. Raises InputError if the environment
-        differs from that of earlier steps or runs, and any exception of training.
+        If `stopping` is set, saves a checkpoint and ends early.
+
+        Raises:
+          InputError: the environment differs from that of earlier steps or runs, or the data or the experiment's code
+            differ from those of the sweep.
+          Exception: training failed.
         """
         if all(self.store.record(run) for run in pack.runs):  # by name: the listing of a bucket may be stale
             return
@@ -177,8 +181,10 @@ class Worker:
         return self._programs[key]
 
     def _agree(self, planned: Planned, size: int, now: dict) -> None:
-        """Creates the fingerprint of a program in the store, or compares it with the first worker's. A damaged one is
-        written again: every checkpoint and record has its own."""
+        """Creates the fingerprint of a program in the store, or compares it with the first worker's.
+
+        A damaged fingerprint is written again: every checkpoint and record has its own.
+        """
         name = f"programs/{planned.hash}-{size}.json"
         if self.store.objects.create(name, fingerprint.content(now)) or self.job.allow_other_version:
             return
@@ -312,7 +318,11 @@ def _of_run(program: Any, state: Any, index: int) -> Any:
 
 
 def _check_whole(run: str, outcome: Outcome) -> None:
-    """Raises RuntimeError if a finished run has no loss at some step: it skipped steps."""
+    """Checks that a finished run has a loss at every step.
+
+    Raises:
+      RuntimeError: a loss is missing, because the run skipped steps.
+    """
     if outcome.status == "finished" and None in outcome.curve_losses:
         raise RuntimeError(f"run {run} has gaps in its losses; remove its checkpoints, and it is trained again")
 

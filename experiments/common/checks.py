@@ -1,4 +1,4 @@
-"""Checks of configurations: InputError for values that no run can have."""
+"""Checks of the values in configurations."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = Fa
     """Sorts the tuple in the field `name` of a configuration.
 
     Raises:
-      InputError: fewer than `least` values, a value that occurs twice, or, with `positive`, a value that is NaN,
+      InputError: there are fewer than `least` values, a value occurs twice, or, with `positive`, a value is NaN,
         infinite, 0 or below.
     """
     values = getattr(config, name)
@@ -30,14 +30,22 @@ def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = Fa
 
 
 def check_seeds(config: Any, name: str, *, least: int = 1) -> None:
-    """Sorts the seeds as `sorted_values` does. Raises InputError as it does, and for a seed outside 0 to 2^32 − 1."""
+    """Sorts the seeds in the field `name` of a configuration.
+
+    Raises:
+      InputError: there are fewer than `least` seeds, a seed occurs twice, or a seed is outside 0 to 2^32 − 1.
+    """
     sorted_values(config, name, least=least)
     if any(seed < 0 or seed >= 2**32 for seed in getattr(config, name)):
         raise InputError(f"{name} must be whole numbers from 0 to 2^32 − 1, got {getattr(config, name)}")
 
 
 def check_count(config: Any, name: str, *, least: int = 1, most: int | None = None) -> None:
-    """Raises InputError unless the field `name` is between `least` and `most`."""
+    """Checks the number in the field `name` of a configuration.
+
+    Raises:
+      InputError: the number is below `least` or above `most`.
+    """
     value = getattr(config, name)
     if value < least:
         raise InputError(f"{name} must be at least {least}, got {value}")
@@ -46,13 +54,20 @@ def check_count(config: Any, name: str, *, least: int = 1, most: int | None = No
 
 
 def check_points(config: Any, most: int = _MOST_POINTS) -> None:
-    """Raises InputError unless the field `points`, the number of measured steps, is between 2 and the smaller of `most`
-    and 10,000."""
+    """Checks the field `points` of a configuration, the number of measured steps.
+
+    Raises:
+      InputError: the number is below 2, above `most` or above 10,000.
+    """
     check_count(config, "points", least=2, most=min(most, _MOST_POINTS))
 
 
 def check_names(field: str, given: Sequence[str], known: Collection[str]) -> None:
-    """Raises InputError unless there is at least one name, all names are known and no name occurs twice."""
+    """Checks the names in a field.
+
+    Raises:
+      InputError: there is no name, a name is unknown, or a name occurs twice.
+    """
     for name in given:
         if name not in known:
             raise InputError(f"{field} must hold only {', '.join(known)}; got {name!r}")
@@ -61,7 +76,11 @@ def check_names(field: str, given: Sequence[str], known: Collection[str]) -> Non
 
 
 def check_schedule(warmup: float, cooldown: float) -> None:
-    """Raises InputError unless both are fractions of the steps and their sum is at most 1."""
+    """Checks the lengths of warm-up and cool-down, which are fractions of the steps.
+
+    Raises:
+      InputError: a fraction is negative or NaN, or their sum is above 1.
+    """
     if not (warmup >= 0 and cooldown >= 0 and warmup + cooldown <= 1):  # nan is refused too
         raise InputError(
             f"warmup and cooldown must be fractions of the steps with a sum of at most 1, got {warmup:g} and "

@@ -19,7 +19,7 @@ def configured(experiment: "Experiment", preset: str, values: Mapping[str, Any] 
       values: field → value, or its text on a command line (a list has commas, `none` is None).
 
     Raises:
-      InputError: an unknown preset or field, a value of the wrong type, or a value that the configuration refuses.
+      InputError: the preset or a field is unknown, a value has the wrong type, or the configuration refuses a value.
         The message is one line.
     """
     base = _preset(experiment, preset)
@@ -33,17 +33,25 @@ def configured(experiment: "Experiment", preset: str, values: Mapping[str, Any] 
 
 
 def _preset(experiment: "Experiment", preset: str):
-    """The configuration of a preset. Raises: InputError for an unknown preset."""
+    """The configuration of a preset.
+
+    Raises:
+      InputError: the preset is unknown.
+    """
     if preset not in experiment.presets:
         raise unknown("preset", preset, experiment.presets)
     return experiment.presets[preset]
 
 
 def restored(experiment: "Experiment", preset: str, recorded: Mapping[str, Any]):
-    """Returns the configuration of a recorded sweep.
+    """The configuration of a recorded sweep.
 
     A field that is newer than the record has its class default. The default must reproduce older sweeps; the preset's
-    value need not. Raises: InputError, as `configured` does.
+    value need not.
+
+    Raises:
+      InputError: the preset or a recorded field is unknown, a value has the wrong type, or the configuration refuses a
+        value. The message is one line.
     """
     known = fields(_preset(experiment, preset))
     names = {field.name for field in known}

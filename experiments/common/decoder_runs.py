@@ -20,7 +20,7 @@ def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
 def hidden_rate(constant: float, width: int) -> float:
     """The hidden matrices' rate η/d of a constant η.
 
-    A division may differ in the last bit, and then gives the runs of committed results another name.
+    The division η / d may differ in the last bit. The runs of committed results would then have other hashes.
     """
     return constant * (1 / width)
 

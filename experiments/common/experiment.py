@@ -72,7 +72,7 @@ class CalculationTask(Task):
 
 
 class SettingRuns(NamedTuple):
-    """A setting and the runs to run in it."""
+    """A setting and its runs."""
 
     label: str  # names the setting in progress bars and tables
     setting: AnySetting | Calculation

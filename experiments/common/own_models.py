@@ -54,7 +54,8 @@ class Runs:
     """The runs of an experiment with a model of your own. `--set` changes any of these values.
 
     Raises:
-      InputError: an unknown rule; too few widths, rates or seeds, or one of them out of range.
+      InputError: there are too few widths, rates or seeds, one of them occurs twice, a number is out of range, or
+        `micro_batches` does not divide `batch`.
     """
 
     corpus: str = "python-docs"  # as in `lvp.data.load`
@@ -86,7 +87,11 @@ class Runs:
             check_positive("clip_norm", self.clip_norm)
 
     def table(self, width: int, rule: Rule | None = None) -> Table:
-        """The table of the rule at a width."""
+        """The table of the rule at a width.
+
+        Raises:
+          InputError: the rule is unknown, or refuses the shape.
+        """
         if rule is None and self.rule not in RULES:
             raise InputError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
         return table(rule or self.rule, width=width, vocab=self.vocab, base_width=self.base_width)
@@ -115,11 +120,12 @@ def experiment(
         checkpoints and records. The model applies the forward multipliers of the rule.
       train: `Run` → the training losses of all steps, in nats. The function trains one run by itself, with its own
         data, which no fingerprint covers. Runs have records and no checkpoints. Give either `model` or `train`.
-      optimizer: of `model`. rule: a rule of your own instead of `Runs.rule`.
+      optimizer: the optimizer of `model`.
+      rule: a rule of your own instead of `Runs.rule`.
       question, claims: as in `Experiment`.
 
     Raises:
-      InputError: both or neither of `model` and `train`.
+      InputError: both `model` and `train` are given, or neither.
     """
     if (model is None) == (train is None):
         raise InputError("experiment needs either model or train, and got " + ("neither" if train is None else "both"))
@@ -280,7 +286,11 @@ class ModelTask(LanguageTask):
         return ModelProgram(self.setting, runs)
 
     def check_runs(self, runs: Iterable[Any]) -> None:
-        """Traces a step. Raises InputError, in one line, for a model that cannot be traced or has other shapes."""
+        """Traces a step.
+
+        Raises:
+          InputError: the model cannot be traced, or its logits have another shape. The message is one line.
+        """
         program, run, width = self.program(), self.setting.example_run().arrays(), self.setting.model.width
         try:
             jax.eval_shape(program._step, np.int32(0), program.run_shapes(), run, self.data_shapes())

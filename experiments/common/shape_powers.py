@@ -86,7 +86,8 @@ def optima_panel(
     """The panel of optima over d or m: a series per slice along which this quantity moves, with fitted powers.
 
     Args:
-      moving: "d" or "m". predicted: name of a slice → power of a dashed line through its optima.
+      moving: "d" or "m".
+      predicted: name of a slice → power of a dashed line through its optima.
     """
     series = [_series(part, optima, (predicted or {}).get(part.name)) for part in parts if part.moving == moving]
     many = len({value for part in parts if part.moving == moving for value in part.values}) > 6

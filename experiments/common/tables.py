@@ -65,7 +65,7 @@ def with_fields(table, prefix: str, configured: Any, names: Sequence[str]):
     Records leave out some fields at their defaults. A missing value therefore means the default.
 
     Args:
-      prefix: of the columns, such as "setting.model" or "run".
+      prefix: of the columns, such as "cell.model" or "lane".
     """
     chosen = np.ones(len(table), bool)
     for field in (field for field in fields(configured) if field.name in names):
@@ -120,11 +120,12 @@ def losses_by_seed_and_rate(
     """Losses [seeds, rates] over a learning rate: NaN for a missing run, infinite for a diverged one.
 
     Args:
-      rows: rows of one setting that differ in seed and rate only. loss: the column of losses; the default is the final
-        train loss in nats per token. rate: the column of rates; the default is the embedding's.
+      rows: rows of one setting that differ in seed and rate only.
+      loss: the column of losses; the default is the final train loss in nats per token.
+      rate: the column of rates; the default is the embedding's.
 
     Raises:
-      InputError: no row has one of the rates, although there are rows.
+      InputError: there are rows, and none has one of the rates.
     """
     if len(rows) and not (found := {*rows[rate]}) & {*rates}:
         tried, recorded = (", ".join(f"{x:.4g}" for x in sorted(values)) for values in (rates, found))

@@ -78,7 +78,11 @@ class TransferRuns(TunedRuns):
 
 
 def chosen_entries(names: Sequence[str], entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The entries with the given names. Raises InputError for an unknown name."""
+    """The entries with the given names.
+
+    Raises:
+      InputError: there is no name, a name is unknown, or a name occurs twice.
+    """
     check_names("entries", names, entries)
     return {name: entries[name] for name in names}
 
@@ -151,9 +155,6 @@ def settings_of(
     """The settings with the labels of `label_of`, and their runs.
 
     Args:
-      config: of the runs.
-      entries: the entries by name.
-      sizes: the sizes by name.
       label_of: as `labels_of_settings` returns it.
       runs: (size, entry, run), by names.
     """

@@ -41,7 +41,11 @@ def is_file(experiment: str) -> bool:
 
 
 def source(path: str | Path) -> Source:
-    """The path and the present digest of a file. Raises: InputError if it cannot be read."""
+    """The path and the present digest of a file.
+
+    Raises:
+      InputError: the file cannot be read.
+    """
     path = Path(path).absolute()
     return Source(str(path), _digest(_read(path)))
 
@@ -55,9 +59,9 @@ def load(source: Source, content: bytes | None, with_rule: "Callable[[str, Calla
         file's stem and this function.
 
     Raises:
-      InputError: if the file cannot be read or has another digest, if its code raises an error, if it defines several
-        experiments or neither an experiment nor a rule, if the experiment's name is taken or not allowed, or if a
-        configuration cannot be written as JSON and read again. The message is one line and names the file.
+      InputError: the file cannot be read or has another digest, its code fails, it defines several experiments or
+        neither an experiment nor a rule, the experiment's name is taken or not allowed, or a configuration cannot be
+        written as JSON and read again. The message is one line and names the file.
     """
     content = _read(Path(source.path)) if content is None else content
     if _digest(content) != source.sha256:
@@ -112,8 +116,11 @@ def _check(experiment: "Experiment", path: str) -> None:
 
 
 def check_settings(settings: "Iterable[SettingRuns]") -> None:
-    """Raises InputError if two optimizers have the same name, which identifies them in records, or if a label has
-    characters that cannot be printed."""
+    """Checks the labels and optimizers of settings. The name of an optimizer identifies it in records.
+
+    Raises:
+      InputError: two optimizers have the same name, or a label has characters that cannot be printed.
+    """
     factories: dict[str, Any] = {}
     for label, setting, *_ in settings:
         if not label.isprintable():
@@ -137,7 +144,7 @@ def _digest(content: bytes) -> str:
 
 
 def _line(error: BaseException, path: str) -> int:
-    """Returns the number of the file's line at which the error occurred; 1 if it is unknown."""
+    """The number of the file's line at which the error occurred; 1 if it is unknown."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno or 1
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]

@@ -110,5 +110,5 @@ def _trained_lines(table, config: Config) -> list[str]:
 
 
 def steps_in_words(config: Config) -> str:
-    """Returns the number of steps of the trained groups, as text."""
+    """The number of steps of the trained groups, as text."""
     return f"{config.steps[-1]} step{'s' * (config.steps[-1] > 1)}"

@@ -9,9 +9,12 @@ from lvp.parametrization import table
 
 
 def calculate(arguments, run, dataset) -> dict:
-    """Returns the outcome of a run. The group theorem 1 and the trained groups have the RMS of each part with its
-    standard error. The group theorem 1 also has the exact and the paper's form. The groups theorem 3 and theorem 4 have
-    the moments of `sign_moments.calculate`."""
+    """The outcome of a run.
+
+    The group theorem 1 and the trained groups have the RMS of each part with its standard error. The group theorem 1
+    also has the exact and the paper's form. The groups theorem 3 and theorem 4 have the moments of
+    `sign_moments.calculate`.
+    """
     import jax
 
     from lvp.theory import simulation

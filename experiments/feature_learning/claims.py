@@ -19,7 +19,7 @@ UNKNOWN = Measurement(math.nan, None)
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns the claims of theorems 1, 3 and 4 at the largest width of m = 8 d, and of the trained groups."""
+    """The claims of theorems 1, 3 and 4 at the largest width of m = 8 d, and of the trained groups."""
     questions = [*_one_step(table), *_orders(table), *_moments(table), *_survival(table, config)]
     return [question.answer(measurement, context, None) for question, measurement in questions]
 

@@ -54,18 +54,20 @@ class Config:
 
 
 def lvp_table(width: int) -> Table:
-    """Returns LVP's table at m = 8 d."""
+    """LVP's table at m = 8 d."""
     return table("lvp", width=width, vocab=GROWING_VOCAB * width)
 
 
 def smallest(config: Config) -> int:
-    """Returns the smallest possible vocabulary of the corpus. The vocabulary of a text contains all 256 bytes."""
+    """The smallest possible vocabulary of the corpus. The vocabulary of a text contains all 256 bytes."""
     return 2 if config.corpus.partition(":")[0] == "zipf" else SMALLEST
 
 
 def regimes(config: Config) -> dict[str, list[tuple[int, int]]]:
-    """Returns name → (d, m) pairs with a possible vocabulary. A power of d needs two pairs, so the list of a regime
-    with fewer pairs is empty."""
+    """Name → (d, m) pairs with a possible vocabulary.
+
+    A power of d needs two pairs, so the list of a regime with fewer pairs is empty.
+    """
     shapes = {
         f"m = {config.fixed_vocab}": [(d, config.fixed_vocab) for d in config.widths],
         GROWING: [(d, GROWING_VOCAB * d) for d in config.widths],
@@ -85,8 +87,10 @@ PRESETS = {
 
 
 def settings(config: Config) -> list[SettingRuns]:
-    """Returns one setting per shape for theorem 1. At m = 8 d the setting also has theorems 3 and 4, and a second
-    setting has the trained groups."""
+    """One setting per shape for theorem 1.
+
+    At m = 8 d the setting also has theorems 3 and 4, and a second setting has the trained groups.
+    """
     planned = []
     common, data = {"draws": config.draws, "seed": config.seed}, DataConfig(config.corpus)
     for name, pairs in regimes(config).items():
@@ -104,5 +108,5 @@ def settings(config: Config) -> list[SettingRuns]:
 
 
 def trained_draws(draws: int) -> int:
-    """Returns the number of draws of the trained groups if theorem 1 has `draws` draws."""
+    """The number of draws of the trained groups if theorem 1 has `draws` draws."""
     return max(2, draws // THEOREM_DRAWS_PER_TRAINED_DRAW)

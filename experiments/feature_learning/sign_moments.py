@@ -25,8 +25,10 @@ VARIANCES = {
 
 
 def calculate(arguments: Mapping[str, Any], group: str, alpha: np.ndarray, tokens: list[int]) -> dict[str, float]:
-    """Returns the variance and covariance of two coordinates of X with standard errors, and the variance by the exact
-    form and by the paper's."""
+    """The variance and covariance of two coordinates of X, and the variance by the exact form and by the paper's.
+
+    Measured values have standard errors.
+    """
     import jax
 
     from lvp.theory import simulation
@@ -45,7 +47,7 @@ def calculate(arguments: Mapping[str, Any], group: str, alpha: np.ndarray, token
 
 
 def _columns(name: str, moments, at: tuple[int, ...], exact: float, paper: float) -> dict[str, float]:
-    """Returns the columns of one X: its moments at index `at` with standard errors, and its variance by both forms."""
+    """The columns of one X: its moments at index `at` with standard errors, and its variance by both forms."""
     outcome = {f"{name}_variance_exact": exact, f"{name}_variance_paper": paper}
     for moment, estimate in (("variance", moments.variance), ("covariance", moments.covariance)):
         outcome[f"{name}_{moment}"] = float(np.asarray(estimate.mean)[at])
@@ -54,7 +56,7 @@ def _columns(name: str, moments, at: tuple[int, ...], exact: float, paper: float
 
 
 def correlation(row, variance: str) -> Measurement:
-    """Returns the ratio of covariance to variance in a row of the table.
+    """The ratio of covariance to variance in a row of the table.
 
     Args:
       variance: a key of `VARIANCES`.
@@ -65,7 +67,7 @@ def correlation(row, variance: str) -> Measurement:
 
 
 def lines(rows_by_group: Mapping[str, Any]) -> list[str]:
-    """Returns the moments at the largest width as lines of text; an empty list if no run has run.
+    """The moments at the largest width as lines of text; an empty list if no run has run.
 
     Args:
       rows_by_group: group → rows of the table, by increasing width.

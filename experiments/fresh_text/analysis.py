@@ -107,8 +107,7 @@ class Reading:
         ]
 
     def next_runs(self) -> list[Run]:
-        """The runs to train next. Selecting seeds follow the best place; then the judging seeds follow the best
-        ratio."""
+        """The runs to train next: selecting seeds follow the best place, then judging seeds follow the best ratio."""
         more = [at for at in self._missing_neighbours if self._in_grids(at)]
         trained = int((~np.isnan(self.coarse)).sum())
         if more and trained + len(more) <= self.config.most_places:
@@ -141,8 +140,11 @@ class Reading:
 
     @cached_property
     def judged(self) -> tuple[list[int], np.ndarray] | None:
-        """The places of the ratios at the chosen constant that a judging seed has trained, and the losses [judging
-        seeds, ratios]. None without such a ratio."""
+        """The ratios at the chosen constant that a judging seed has trained.
+
+        Returns:
+          The places of the ratios, and the losses [judging seeds, ratios]; None without such a ratio.
+        """
         if self.tuned is None:
             return None
         places = _ratio_places(self.config)
@@ -278,8 +280,11 @@ def of_group(by_setting: dict[tuple[str, ModelShape], Reading], name: str) -> li
 
 
 def varied(config: Config) -> str:
-    """The quantity whose power the sweep measures: "d" if there is one shape per width, "m" if widths have several
-    vocabularies, "" for one shape."""
+    """The quantity whose power the sweep measures.
+
+    Returns:
+      "d" with one shape per width, "m" if a width has several vocabularies, "" for one shape.
+    """
     if len(config.shapes) == 1:
         return ""
     return "d" if len(set(config.widths)) == len(config.widths) else "m"

@@ -57,8 +57,11 @@ def loss_after_first_phase(table, config: Config, name: str) -> float:
 
 
 def few_images(table, config: Config) -> tuple[str, Measurement]:
-    """Returns the training losses after a first phase on few images and on all, in words, and the accuracy in % that a
-    first phase on few images costs at × 1."""
+    """What a first phase on few images costs at × 1.
+
+    Returns:
+      The training losses after the first phase on few images and on all, in words; and the loss of accuracy in %.
+    """
     standard, few = (loss_after_first_phase(table, config, name) for name in ("standard", FEW))
     losses = f"training loss at the end of the first phase: {few:.2f} on these images, {standard:.2f} on all"
     lost = accuracy(table, config, "standard", 1.0) - accuracy(table, config, FEW, 1.0)

@@ -12,9 +12,17 @@ def epoch_batch(key: jax.Array, step: jax.Array | int, count: int, batch: int) -
     """Indices of the examples of step `step` among `count`, int32 [batch], a pure function of (key, step).
 
     An epoch has ⌊count / batch⌋ steps without repeated examples: epoch e is a permutation drawn from
-    `fold_in(key, e)`, cut into batches. The remainder, fewer than a batch, is dropped; it differs between epochs. key
-    is a PRNG key, and step is an integer from 0. Both may be traced. count and batch are constants. A resumed run sees
-    the same batches. Raises InputError when tracing unless 1 ≤ batch ≤ count.
+    `fold_in(key, e)`, cut into batches. The remainder, fewer than a batch, is dropped; it differs between epochs. A
+    resumed run sees the same batches.
+
+    Args:
+      key: a PRNG key, which may be traced.
+      step: an integer from 0, which may be traced.
+      count: the number of examples, a constant.
+      batch: the number of examples per step, a constant.
+
+    Raises:
+      InputError: `batch` is below 1 or above `count`.
     """
     if not 1 <= batch <= count:
         raise InputError(f"batch must lie between 1 and the {count} examples, got {batch}")
@@ -26,10 +34,15 @@ def epoch_batch(key: jax.Array, step: jax.Array | int, count: int, batch: int) -
 def augment(images_BHWC: jax.Array, key: jax.Array, pad: int, *, flip: bool) -> jax.Array:
     """The augmentation of He et al. 2016, section 4.2, random per image, a pure function of `key`.
 
-    Each image is padded with `pad` pixels of zeros on every side and cropped to its old size at a uniformly random
-    place. With `flip`, it is mirrored left to right with probability 1/2. Do not mirror digits or letters. The dtype is
-    kept. Zeros are black before `normalise` and the mean after it. pad and flip are constants. Raises InputError for a
-    negative pad.
+    Each image is padded with zeros and cropped to its old size at a uniformly random place. Zeros are black before
+    `normalise` and the mean after it. The dtype is kept.
+
+    Args:
+      pad: the pixels of zeros on every side, a constant.
+      flip: whether images are mirrored left to right with probability 1/2, a constant. Do not mirror digits or letters.
+
+    Raises:
+      InputError: `pad` is negative.
     """
     if pad < 0:
         raise InputError(f"pad must be 0 or more pixels, got {pad}")
@@ -47,8 +60,11 @@ def augment(images_BHWC: jax.Array, key: jax.Array, pad: int, *, flip: bool) -> 
 def normalise(images: jax.Array, mean: Sequence[float], std: Sequence[float]) -> jax.Array:
     """(x / 255 − mean) / std per channel: uint8 [..., C] → float32 [..., C].
 
-    mean, std: [C], of pixels as numbers from 0 to 1, as in `images.Images`. Raises InputError for another number of
-    channels or for images that are not uint8.
+    Args:
+      mean, std: [C], of pixels as numbers from 0 to 1, as in `images.Images`.
+
+    Raises:
+      InputError: the images are not uint8, or have another number of channels than `mean` and `std`.
     """
     channels = images.shape[-1]
     if images.dtype != jnp.uint8 or not len(mean) == len(std) == channels:

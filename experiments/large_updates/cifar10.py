@@ -28,9 +28,10 @@ Files = Mapping[str, Sequence[Path]]
 
 
 def split_files(directory: Path) -> Files:
-    """Returns the files of "train" and "test" in `directory`, or in the folder that the official archive creates there.
+    """The files of "train" and "test" in `directory`, or in the folder that the official archive creates there.
 
-    Raises InputError for a missing directory or file, or for the Python version of the data set.
+    Raises:
+      InputError: the directory or a file is missing, or the directory holds the Python version of the data set.
     """
     if not directory.is_dir():
         raise InputError(f"no CIFAR-10 at {directory}: no such directory; {_REMEDY}")
@@ -52,18 +53,23 @@ def split_files(directory: Path) -> Files:
 
 
 def source(files: Files | None) -> str:
-    """Returns a digest of the images: of the content of `files`, or of the official archive for None."""
+    """A digest of the images: of the content of `files`, or of the official archive for None.
+
+    Raises:
+      InputError: a file cannot be read.
+    """
     if files is None:
         return storage.digest(ARCHIVE_SHA256.encode())
     return storage.digest(*(storage.read_input(path) for split in files.values() for path in split))
 
 
 def read(files: Files) -> Arrays:
-    """Returns (train images, train labels, test images, test labels), in the order of the files.
+    """(train images, train labels, test images, test labels), in the order of the files.
 
     Images are uint8 [N, 32, 32, 3], labels int32 [N].
 
-    Raises InputError, with the path, for a file that cannot be read, is truncated, or is not CIFAR-10.
+    Raises:
+      InputError: a file cannot be read, is truncated, or is not CIFAR-10. The error names the path.
     """
     parts: list[np.ndarray] = []
     for split in ("train", "test"):
@@ -78,7 +84,8 @@ def read(files: Files) -> Arrays:
 def read_released(cache: Path) -> Arrays:
     """Downloads and verifies the official release, keeps it under `cache`, and returns its images as `read` does.
 
-    Raises InputError if the release cannot be downloaded or the cache cannot be written.
+    Raises:
+      InputError: the release cannot be downloaded, or the cache cannot be written.
     """
     directory = cache / "downloads" / "cifar-10-batches-bin"
     archive = downloads.fetch(ARCHIVE_URL, ARCHIVE_SHA256, what="CIFAR-10", way_out=_REMEDY)
@@ -92,7 +99,7 @@ def read_released(cache: Path) -> Arrays:
 
 
 def _batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the pixels, uint8 [N, 3072], and the labels [N] of one file."""
+    """The pixels, uint8 [N, 3072], and the labels [N] of one file."""
     content, record_bytes = storage.read_input(path), 1 + _PIXELS
     if len(content) != IMAGES_PER_FILE * record_bytes:
         raise InputError(

@@ -18,8 +18,10 @@ PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent the
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of appendix A whose groups were run, and those of appendix B.2. Accuracies and figure 8 are not tested
-    on other images."""
+    """The claims of appendix A whose groups were run, and those of appendix B.2.
+
+    Accuracies and figure 8 are not tested on other images.
+    """
     seeds = Seeds(config.seeds)
     other_images = "" if _of_paper(config) else f"{config.corpus}; the paper trains on CIFAR-10"
     on_any_images = [*_dead_relus(table, config), *scale_invariance.questions(table, config.seeds)]

@@ -1,5 +1,7 @@
-"""Possible lasting effects of large updates: units that no longer fire, and matrices of low stable rank (Kosson,
-Messmer & Jaggi 2024, appendix A, figures 7 and 8)."""
+"""Possible lasting effects of large updates: units that no longer fire, and matrices of low stable rank.
+
+Kosson, Messmer & Jaggi 2024, appendix A, figures 7 and 8.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +31,7 @@ def unit_maxima(pre_activations: Mapping[str, Any]) -> dict[str, jax.Array]:
       Path → [C]; NaN for a unit that is NaN anywhere.
 
     Raises:
-      InputError: an input without samples, or of rank below 2; the path is named.
+      InputError: an input has no sample, or a rank below 2. The error names its path.
     """
     maxima = {}
     for path, x in pre_activations.items():
@@ -54,7 +56,7 @@ def dead_fraction(maxima: Mapping[str, Any]) -> dict:
       {"layers": {path: fraction}, "all": dead units / units, so wide layers have more weight}; NaN if a maximum is NaN.
 
     Raises:
-      InputError: no layer, or maxima that are not [C]; the error names the path.
+      InputError: there is no layer, or maxima are not [C]. The error names their path.
     """
     dead = {}
     for path, x in maxima.items():
@@ -81,7 +83,7 @@ def stable_rank(matrix: Any) -> jax.Array:
       relative accuracy.
 
     Raises:
-      InputError: a rank below 2, or no entries.
+      InputError: the matrix has a rank below 2, or no entries.
     """
     matrix = wide(matrix)
     if matrix.ndim < 2 or matrix.size == 0:
@@ -101,7 +103,7 @@ def stable_ranks(params: Any, declarations: Sequence[roles.Declaration] = ()) ->
       layer, and its value is an array with the shape of the stacked axes. Gains and biases are left out.
 
     Raises:
-      InputError: a parameter without a role (the error names its path); no matrix at all.
+      InputError: a parameter has no role (the error names its path), or there is no matrix.
     """
     described = roles.classify(params, extra=declarations)
     matrices = {}

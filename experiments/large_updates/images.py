@@ -40,7 +40,12 @@ class Images:
 
     @classmethod
     def from_dict(cls, values: Mapping) -> "Images":
-        """The inverse of to_dict. Raises KeyError or TypeError for missing or unknown keys."""
+        """The inverse of `to_dict`.
+
+        Raises:
+          KeyError: the path of an array, `shape`, `mean` or `std` is missing.
+          TypeError: another field is missing, or a key is unknown.
+        """
         paths = {name: Path(values[name]) for name in _ARRAYS}
         return cls(**{**values, **paths, **{name: tuple(values[name]) for name in ("shape", "mean", "std")}})
 
@@ -79,15 +84,19 @@ _FORMS = "digits, cifar10[:DIR]"
 
 
 def load_images(spec: str, *, cache: Path) -> Images:
-    """Loads the images that spec names: digits or cifar10[:DIR].
+    """Loads the images that `spec` names: digits or cifar10[:DIR].
 
     "digits" is a small set of handwritten digits (`digits`). Its `mean` and `std` are those of its training images.
     "cifar10" downloads the official binary version; "cifar10:DIR" reads it from a directory (`cifar10`). Its `mean` and
     `std` are those of Kosson, Messmer & Jaggi 2024, appendix A.
 
     The arrays are kept under `cache` and made by one process at a time. A second call reads and verifies them without
-    decoding. Raises InputError, in one line, for an unknown name, for missing, truncated or wrong files, for a failed
-    download, and for a cache that cannot be written.
+    decoding.
+
+    Raises:
+      InputError: the name is unknown, a file is missing, truncated or wrong, a download fails, or the cache cannot be
+        written. The message is one line.
+      OSError: the machine cannot read the cache (`lvp.files.machine`).
     """
     kind, colon, argument = spec.partition(":")
     if kind not in _SOURCES:

@@ -36,8 +36,8 @@ class ResNetConfig:
     """Shapes of a residual network: everything that changes the compiled program.
 
     Raises:
-      InputError: a depth that is not 6n + 2 up to 1202, an image that is not square, has sides below 8 or no channel,
-        fewer than two classes, no channels, a momentum outside [0, 1).
+      InputError: the depth is not 6n + 2 from 8 to 1202, the image is not square, has sides below 8 or no channel,
+        there are fewer than two classes or no channels, or the momentum is outside [0, 1).
     """
 
     classes: int = 10
@@ -95,8 +95,11 @@ class ResNetConfig:
 
 
 def convolution(x_CHWB: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """A 3 × 3 convolution with one pixel of zeros around: [C, H, W, B], kernel [3, 3, C, out] → [out, H', W', B],
-    H' = ⌈H / stride⌉. Output (i, j) is centred at input (stride · i, stride · j)."""
+    """A 3 × 3 convolution with one pixel of zeros around the image.
+
+    [C, H, W, B], kernel [3, 3, C, out] → [out, H', W', B] with H' = ⌈H / stride⌉. Output (i, j) is centred at input
+    (stride · i, stride · j).
+    """
     _, height, width, images = x_CHWB.shape
     rows, columns = (-(-size // stride) for size in (height, width))
     padded = jnp.pad(x_CHWB, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -117,6 +120,8 @@ def shortcut(x_CHWB: jax.Array, out: int, stride: int) -> jax.Array:
 
 
 class Conv(nn.Module):
+    """A trained `convolution`."""
+
     out: int
     stride: int
 
@@ -156,6 +161,8 @@ def _activation(module: nn.Module, name: str, x_CHWB, negative_slope):
 
 
 class Block(nn.Module):
+    """Two convolutions and a `shortcut` around them."""
+
     config: ResNetConfig
     out: int
     stride: int
@@ -170,6 +177,8 @@ class Block(nn.Module):
 
 
 class ResNetModule(nn.Module):
+    """The Flax module of a `ResNet`: images [B, H, W, C] → logits [B, K]."""
+
     config: ResNetConfig
 
     @nn.compact

@@ -165,7 +165,12 @@ def image_shapes(setting: ImageSetting) -> ImageData:
 
 
 def check_images(setting: ImageSetting, train: tuple[int, ...], test: tuple[int, ...], classes: int) -> None:
-    """Raises InputError if images of these shapes [n, H, W, C], or the number of classes, do not fit the setting."""
+    """Checks that images of these shapes [n, H, W, C], and the number of classes, fit the setting.
+
+    Raises:
+      InputError: the number of classes or the shape of an image differs, or there are fewer training images than a
+        batch has.
+    """
     if classes != setting.model.classes:
         raise InputError(f"model.classes must be {classes} for these images, got {setting.model.classes}")
     for name, shape in (("training", train), ("test", test)):

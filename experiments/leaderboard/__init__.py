@@ -53,7 +53,7 @@ def with_rule(name: str, rule: Rule) -> Experiment:
     """The leaderboard with one more entry: a rule of width and vocabulary, with the axis rules of "LVP".
 
     Raises:
-      InputError: a name that an entry has; a rule that `lvp.parametrization.table` refuses, or with other roles.
+      InputError: an entry has this name, `lvp.parametrization.table` refuses the rule, or the rule has other roles.
     """
     if name in ENTRIES:
         raise InputError(f"the leaderboard has an entry {name!r}: rename the file")

@@ -15,8 +15,10 @@ TUNED = "tuned at the base only"
 
 
 def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> list[Claim]:
-    """The claims that the recommended entry stays near the references, and that its mean gap is below the mean gap of
-    each other entry."""
+    """The claims about the recommended entry.
+
+    It stays near the references, and its mean gap is below the mean gap of each other entry.
+    """
     reading = read(table, config, chosen_entries(config.entries, entries))
     if RECOMMENDED not in reading.entries or set(reading.references) < set(config.sizes):
         return []
@@ -62,8 +64,7 @@ def _decided(claim: Claim, verdict: str, diverged: str) -> Claim:
 
 
 def _difference(reading: Reading, name: str) -> Measurement:
-    """The mean gap of an entry minus the mean gap of the recommended entry, with an interval that allows for the
-    tuning."""
+    """The mean gap of an entry minus that of the recommended entry, with an interval that allows for the tuning."""
     with np.errstate(invalid="ignore"):  # inf − inf if both diverged
         measured = Measurement.over_seeds(reading.mean_gaps(name) - reading.mean_gaps(RECOMMENDED))
     return measured.widened(reading.entries[name].regret, reading.entries[RECOMMENDED].regret)

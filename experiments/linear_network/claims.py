@@ -11,8 +11,10 @@ RULES = (0.0, -0.5, -1.0)  # powers of d: SP and μP, LVP, and the power of the 
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns three claims for each form of the rows and number of steps: the power of d at m = 8 d, and the powers of
-    d and of m in a fit to all shapes."""
+    """Three claims for each form of the rows and number of steps.
+
+    They are about the power of d at m = 8 d, and about the powers of d and of m in a fit to all shapes.
+    """
     answers: list[Claim] = []
     seeds = Seeds(config.seeds)
     for rows in config.rows:
@@ -47,7 +49,7 @@ def _other_argument(argument: str, rows: str, measured: Measurement) -> str:
 
 
 def _width_power(setting: str, rows: str, argument: str, note: str) -> Question:
-    """Returns the question whether the optimum follows the power of d that `argument` gives for these rows."""
+    """The question whether the optimum follows the power of d that `argument` gives for these rows."""
     power = POWERS[argument][rows]
     return Question(
         statement=f"{setting}: the best embedding learning rate follows d^({power:g}) (argument of {argument})",
@@ -60,7 +62,7 @@ def _width_power(setting: str, rows: str, argument: str, note: str) -> Question:
 
 
 def _vocab_power(setting: str, note: str) -> Question:
-    """Returns the question whether the optimum does not depend on m."""
+    """The question whether the optimum does not depend on m."""
     return Question(
         statement=f"{setting}: the vocabulary does not move the best embedding learning rate (its power is within 0.1 "
         "of 0)",

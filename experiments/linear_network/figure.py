@@ -10,8 +10,9 @@ from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
-    """For each form of the rows, the optimum over width after each number of steps. Then, after the last step, the
-    optimum over vocabulary, and the loss over the rate.
+    """For each form of the rows: the optimum over width and over vocabulary, and the loss over the rate.
+
+    The optimum over width is drawn after each number of steps, the rest after the last step.
     """
     last = config.steps[-1]
     panels, over_vocab = [], []

@@ -109,10 +109,11 @@ def at_last_step(rows, path: str, measure: str) -> np.ndarray:
 
 
 def moment_fit(table, config: Config, head: str) -> tuple[np.ndarray, np.ndarray]:
-    """Two arrays [seeds] of the fit of v̂ over token frequency, for the head under Adam.
+    """The fit of v̂ over token frequency, for the head under Adam.
 
-    Returns: R², the mean over the measured steps except the first; and the slope A at the last measured step times the
-    tokens of a step, which estimates E[h²].
+    Returns:
+      Two arrays [seeds]: R², the mean over the measured steps except the first; and the slope A at the last measured
+      step times the tokens of a step, which estimates E[h²].
     """
     rows = tuned_runs(table, config, "Adam", head)
     r_squared = np.array([steps[1:].mean() for steps in over_steps(rows, HEAD_PATH[head], "r_squared")])

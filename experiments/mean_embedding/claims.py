@@ -32,7 +32,7 @@ REMEDY = f"{PAPER_B}, Coupled Adam"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns the claims of Stollenwerk & Stollenwerk, and the claims that combine them with Hayou & Liu."""
+    """The claims of Stollenwerk & Stollenwerk, and the claims that combine them with Hayou & Liu."""
     judged = [*_adam(table, config), *_coupled_adam(table, config), *_both_papers(table, config)]
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     return [
@@ -47,8 +47,10 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 
 def _identities(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
-    """Yields the claims that hold at every rate, with their measurements and the reason why the records cannot judge
-    them (empty if they can)."""
+    """Yields the claims that hold at every rate, with their measurements and a reason.
+
+    The reason says why the records cannot judge the claim; it is empty if they can.
+    """
     for name in ("SGD", "momentum SGD", "Coupled Adam"):
         if name in config.groups and "untied" in config.heads:
             question = Question(
@@ -146,8 +148,10 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
 
 
 def _direction(table, config: Config, context) -> Iterator[Claim]:
-    """Yields whether the mean row moves against the hidden state h. The paper states this for single rows; for the mean
-    it is our result."""
+    """Yields whether the mean row moves against the hidden state h.
+
+    The paper states this for single rows; for the mean it is our result.
+    """
     for head in config.heads if "Adam" in config.groups else ():
         rows = tuned_runs(table, config, "Adam", head)
         measured = f"measures.vocabulary.{HEAD_PATH[head]}.against_hidden" in table

@@ -64,7 +64,8 @@ def _runs(table, config: Config, ratio: float, rate: float, seeds):
 def values_by_seed(table, config: Config, ratio: float, column: str, own_rate: bool = False) -> np.ndarray:
     """A column of numbers [seeds] at a ratio; NaN for a missing or diverged run.
 
-    `own_rate`: as in `runs_by_seed`.
+    Args:
+      own_rate: as in `runs_by_seed`.
     """
     rows = runs_by_seed(table, config, ratio, own_rate)
     return rows[column].to_numpy(float) if column in rows else np.full(len(config.seeds), np.nan)
@@ -73,7 +74,8 @@ def values_by_seed(table, config: Config, ratio: float, column: str, own_rate: b
 def validation_curves(table, config: Config, ratio: float, own_rate: bool = False) -> np.ndarray:
     """Validation losses [seeds, measured steps] in nats per token; NaN for a missing or diverged run.
 
-    `own_rate`: as in `runs_by_seed`.
+    Args:
+      own_rate: as in `runs_by_seed`.
     """
     rows = runs_by_seed(table, config, ratio, own_rate)
     return lists_by_row(rows, "measures.validation.loss", (len(config.measured_steps),))

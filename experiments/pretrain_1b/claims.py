@@ -29,7 +29,7 @@ PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gai
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns the claims of figures 4 and 5. They compare the losses of the ratios seed by seed."""
+    """The claims of figures 4 and 5. They compare the losses of the ratios seed by seed."""
     answers, seeds = [], Seeds(config.seeds, config.selecting_seeds)
     for question, measurement, reason, plus, minus in _questions(table, config):
         answer = question.answer(measurement, context, seeds, reason=reason)
@@ -69,8 +69,10 @@ def _questions(table, config: Config) -> Iterator[Asked]:
 
 
 def _against_one_rate(table, config: Config) -> Iterator[Asked]:
-    """Yields whether √d is better than one rate for all, each at its own η: at the end, at every measured step and by
-    word."""
+    """Yields whether √d is better than one rate for all, each at its own η.
+
+    The losses are those at the end, at every measured step and by word.
+    """
     ratios = (1.0, config.root)
     edges: list[list[str]] = [[], []]
     own = f"η = {config.rate:g}, which was not tuned"
@@ -155,14 +157,14 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
 
 
 def _largest_if_best(losses) -> list[str]:
-    """Returns the name of the largest ratio if its mean loss is the least; otherwise an empty list."""
+    """The name of the largest ratio if its mean loss is the least; otherwise an empty list."""
     means = {ratio: x.mean() for ratio, x in losses.items() if np.isfinite(x).all()}
     best = min(means, key=means.__getitem__, default=None)
     return [f"ratio {best:g}"] if best is not None and best == max(losses) else []
 
 
 def _untested(rate: float | None, config: Config, largest: list[str]) -> str:
-    """Returns why the best ratio is not known, or an empty string if it is known."""
+    """Why the best ratio is not known, or an empty string if it is known."""
     if config.rates:
         return f"η = {rate:g} is at the edge of its grid" if rate in (config.rates[0], config.rates[-1]) else ""
     at_end = f"; the best ratio is the largest tried ({largest[0]})" if largest else ""

@@ -188,7 +188,7 @@ def setting_of(config: Config) -> Setting:
 
 
 def settings(config: Config) -> list[SettingRuns]:
-    """Returns the setting of most runs, and a setting that also scores words during the training of ratios 1 and √d.
+    """The setting of most runs, and a setting that also scores words during the training of ratios 1 and √d.
 
     If the rate is tuned, the runs have every rate at ratios 1 and √d. `analysis.follow_up` adds the runs of the tuned
     rates, which are all runs of the second setting. Otherwise the runs have every ratio and judging seed.
@@ -206,7 +206,7 @@ def settings(config: Config) -> list[SettingRuns]:
 
 
 def judging_runs(config: Config, rate: float, rate_for_all: float | None) -> dict[str, list[Run]]:
-    """Returns setting label → runs of the judging seeds: every ratio at `rate`, and ratio 1 at `rate_for_all`.
+    """Setting label → runs of the judging seeds: every ratio at `rate`, and ratio 1 at `rate_for_all`.
 
     Words are scored during the training of √d at `rate` and of ratio 1 at `rate_for_all`.
 
@@ -222,12 +222,16 @@ def judging_runs(config: Config, rate: float, rate_for_all: float | None) -> dic
 
 
 def label(config: Config, scored: bool = False) -> str:
-    """The name of a setting. `scored`: whether words are scored during training."""
+    """The name of a setting.
+
+    Args:
+      scored: whether words are scored during training.
+    """
     return f"d {config.width}" + ", words scored" * scored
 
 
 def run_of(config: Config, ratio: float, rate: float, seed: int) -> Run:
-    """Returns the run with `rate` for all roles except the embedding, which has `ratio` · `rate`."""
+    """The run with `rate` for all roles except the embedding, which has `ratio` · `rate`."""
     hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=hidden.init_std)
     rates = {"embedding": float(f"{rate * ratio:.6g}")}

@@ -52,8 +52,10 @@ class Transfer:
 
     @property
     def fit_error(self) -> float:
-        """Root mean square of log₂ best constant minus the fitted power law, with two degrees of freedom less than
-        resolved widths, in octaves; NaN with fewer than three resolved widths."""
+        """Root mean square of log₂ best constant minus the fitted power law, in octaves.
+
+        It has two degrees of freedom less than resolved widths. NaN with fewer than three resolved widths.
+        """
         power, resolved = self.power, {d: x.optimum.rate for d, x in self.widths.items() if x.optimum.resolved}
         if power.degrees_of_freedom < 1:
             return np.nan
@@ -110,8 +112,10 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
 
 
 def penalty(by_entry: Mapping[str, Transfer], name: str, width: int) -> Measurement:
-    """The loss of an entry above the least loss of the other entries, relative to the least loss. Every entry is tuned
-    at the width. Negative for the best entry."""
+    """The loss of an entry above the least loss of the other entries, relative to that least loss.
+
+    Every entry is tuned at the width. The penalty of the best entry is negative.
+    """
     others = [each.widths[width].own for other, each in by_entry.items() if other != name]
     value, interval = difference([[by_entry[name].widths[width].own]], [others])
     least = float(min(np.mean(other.losses) for other in others))

@@ -54,7 +54,8 @@ def spread(optima: Sequence[Optimum], powers: Mapping[str, float], quantities: M
     The width is exp(1.96 τ) − 1. The interval of μ is Knapp and Hartung's.
 
     Args:
-      optima: [N], resolved, from different runs. powers: quantity → power of the best rate under the law.
+      optima: [N], resolved, from different runs.
+      powers: quantity → power of the best rate under the law.
       quantities: name → values [N], positive.
 
     Returns:

@@ -12,7 +12,7 @@ EXCELLENT = 0.95  # R²; the paper gives no number
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns the claims that the ratio of squares is Θ(m), and the frequencies a power of rank."""
+    """The claims that the ratio of squares is Θ(m), and the frequencies a power of rank."""
     larger = larger_half(table)
     peak = growth(larger, "peak_ratio")
     ratio = Question(

@@ -12,8 +12,10 @@ SOURCE = f"{OUR_RESULT}, after Hayou & Liu 2025, table 2"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The powers of d and m from all shapes together, and the power of d along every slice in which d moves: at each
-    fixed m, and at m = 8 d."""
+    """The powers of d and m from all shapes together, and the power of d along every slice in which d moves.
+
+    d moves at each fixed m, and at m = 8 d.
+    """
     best, reading = optima(table, config), READINGS[config.token_rows[0]]
     fit, seeds = joint_powers(config.shapes, best), Seeds(config.seeds)
     resolved = f"{fit.num_points} of {len(best)} settings resolved; powers of d and m fitted together"

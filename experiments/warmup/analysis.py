@@ -62,8 +62,7 @@ def at_edge(table, config: Config, name: str, warmup: float) -> bool:
 
 
 def next_rates(table, config: Config, name: str, warmup: float, stable: bool = False) -> list[float]:
-    """Returns the untried rates beside the best rate. If no tried rate finished with all seeds, returns the next lower
-    rate.
+    """The untried rates beside the best rate. If no tried rate finished with all seeds: the next lower rate.
 
     Args:
       stable: whether to return the untried rate above the stable rate too, or the next lower rate if no rate is stable.
@@ -95,8 +94,7 @@ def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
 
 
 def tuned(table, config: Config, name: str, warmup: float) -> Tuned:
-    """The losses of the judging seeds at the selected rate, and the selecting seeds' least mean loss at the remaining
-    rates."""
+    """The losses of the judging seeds at the selected rate, and the selecting seeds' least mean loss at other rates."""
     selected = select_rate(losses(table, config, name, warmup))
     elsewhere = np.inf if selected is None else selected.elsewhere
     return Tuned(tuned_losses(table, config, name, warmup), elsewhere)
@@ -133,8 +131,11 @@ def stability_limits(table, config: Config, name: str) -> np.ndarray:
 
 
 def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, int]:
-    """The gap to the reference warm-up at the stable rate [judging seeds], and the number of judging seeds that
-    are not stable there."""
+    """The gap to the reference warm-up at the stable rate.
+
+    Returns:
+      The gaps [judging seeds], and the number of judging seeds that are not stable there.
+    """
     rate = stable_rate(table, config, name)
     if rate is None:
         return np.full(len(config.more_seeds), np.nan), 0
@@ -147,10 +148,11 @@ def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, in
 
 
 def gap_above_stable_rate(table, config: Config, name: str) -> tuple[float, int]:
-    """The selecting seeds' mean gap to the reference warm-up at the rate above the stable rate, and the number of them
-    that are stable there.
+    """The selecting seeds' mean gap to the reference warm-up at the rate above the stable rate.
 
-    The gap is NaN if a run is missing, and infinite if only runs without warm-up diverged.
+    Returns:
+      The gap, and the number of selecting seeds that are stable there. The gap is NaN if a run is missing, and infinite
+      if only runs without warm-up diverged.
     """
     at = rates_of(config, name).index(stable_rate(table, config, name)) + 1
     without, with_warmup = (losses(table, config, name, w)[at] for w in (0.0, config.reference))
@@ -206,7 +208,7 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
 
 
 def follow_up(table, config: Config, stable_group: str | None = STABLE_GROUP) -> dict[str, list[Run]]:
-    """Returns the runs that depend on results.
+    """The runs that depend on results.
 
     Each warm-up of a group first gets the selecting seeds at the untried rates beside its best rate. If no untried
     rate is left, it gets the judging seeds at the best rate. `stable_group` also gets the judging seeds at its stable

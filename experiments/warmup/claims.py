@@ -216,8 +216,10 @@ QUESTIONS = [
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns the claims of figures 1 to 3 and 5 whose groups were run, and those whose momentum is too long for the
-    steps."""
+    """The claims of figures 1 to 3 and 5 whose groups were run.
+
+    Claims about groups whose momentum is too long for the steps are included in any case.
+    """
     asked = [each for each in QUESTIONS if set(each.groups) <= set(config.groups) or long_momentum(each.groups, config)]
     return [_answer(each, table, config, context) for each in asked]
 

@@ -245,8 +245,10 @@ def settings(config: Config) -> list[SettingRuns]:
 
 
 def all_runs(config: Config, stable_group: str | None = STABLE_GROUP) -> list[SettingRuns]:
-    """Returns the settings with as many runs as a sweep may train. Judging runs have placeholder rates, because the
-    selected rates are not known."""
+    """The settings with as many runs as a sweep may train.
+
+    Judging runs have placeholder rates, because the selected rates are not known.
+    """
     return _settings(
         config,
         0,
@@ -266,7 +268,8 @@ def _settings(config: Config, reserve: int, judging: Mapping[str, Sequence[Run]]
     """The settings of all groups. Groups with equal settings share one, which is named after the first of these groups.
 
     Args:
-      reserve: the number of rates at each end of a grid to leave out. judging: group → further runs.
+      reserve: the number of rates at each end of a grid to leave out.
+      judging: group → further runs.
     """
     planned: list[SettingRuns] = []
     for name in config.groups:

@@ -58,8 +58,10 @@ def _losses(table, config: Config, name: str) -> Panel:
 
 
 def _at_rate(table, config: Config, name: str, rate: float | None, seeds: Sequence[int]) -> list[tuple]:
-    """(label, warm-up, rows by seed) of a group at a rate, without warm-up and with the reference; empty without a
-    rate."""
+    """(label, warm-up, rows by seed) of a group at a rate, without warm-up and with the reference.
+
+    The list is empty if `rate` is None.
+    """
     if rate is None:
         return []
     warmups = (0.0, config.reference)
@@ -67,7 +69,7 @@ def _at_rate(table, config: Config, name: str, rate: float | None, seeds: Sequen
 
 
 def _curves(table, config: Config, name: str) -> Panel:
-    """Returns the panel of training curves.
+    """The panel of training curves.
 
     `STABLE_GROUP` is drawn at its largest stable rate, as in the paper's figure 2. Other groups are drawn at their best
     rate without warm-up.

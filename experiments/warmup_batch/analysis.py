@@ -48,8 +48,11 @@ def _losses(table, run: WarmupConfig, name: str) -> tuple[list[Tuned], list[Tune
 
 
 def edges(table, config: Config, equal: str, name: str) -> tuple[list[str], list[str]]:
-    """Returns the settings whose best rate is at the edge of its grid: those that `growth` adds, and those that it
-    subtracts."""
+    """The settings whose best rate is at the edge of its grid.
+
+    Returns:
+      The settings that `growth` adds, and those that it subtracts.
+    """
     small, large = (config.at(equal, batch) for batch in (config.batches[0], config.batches[-1]))
 
     def at_edge(run: WarmupConfig, warmups: Iterable[float]) -> list[str]:

@@ -7,7 +7,7 @@ from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_ed
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Returns one claim per group at equal tokens and one at equal steps: the gap grows with the batch.
+    """One claim per group at equal tokens and one at equal steps: the gap grows with the batch.
 
     A claim is unresolved if a lower loss beyond a grid could change its verdict.
     """

@@ -37,7 +37,14 @@ class Config(warmup.Config):
                 ) from None
 
     def at(self, equal: str, batch: int) -> warmup.Config:
-        """The configuration of `warmup` for one batch. Raises: InputError if it has too few steps for a warm-up."""
+        """The configuration of `warmup` for one batch.
+
+        Args:
+          equal: "tokens" or "steps", the number that is equal to that of the base batch.
+
+        Raises:
+          InputError: the run has too few steps for a warm-up.
+        """
         scale = batch / self.batch
         rates = {
             name: tuple(float(f"{rate * scale**power:.4g}") for rate in getattr(self, name))

@@ -47,7 +47,8 @@ def losses_of_setting(table, config: Config, token_rows: str, width: int, steps:
     The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
     the curve. `table` has one vocabulary per width.
 
-    Raises: InputError for more steps than the runs have.
+    Raises:
+      InputError: the runs have fewer steps.
     """
     if steps is not None and steps > config.steps:
         raise InputError(f"steps={steps} is beyond the {config.steps} steps of the runs; read at most {config.steps}")
@@ -291,7 +292,8 @@ def _excess_on_grid(rate: float, rates: np.ndarray, losses: np.ndarray, others: 
     above a convex curve. NaN if one of these losses is not finite.
 
     Args:
-      losses: of the judged seed [R]. others: mean losses of the other seeds [R], which select the best rate.
+      losses: of the judged seed [R].
+      others: mean losses of the other seeds [R], which select the best rate.
     """
     if len(rates) < 3 or not np.isfinite(others).any():
         return np.nan

@@ -198,8 +198,10 @@ def tuning_setting(config: Config, token_rows: str) -> SettingRuns:
 
 
 def tuning_config(config: Config) -> Config:
-    """The configuration of the runs that tune η_hidden · d: the tuning seeds at all rates, or at the coarse rates of
-    the adaptive design."""
+    """The configuration of the runs that tune η_hidden · d.
+
+    They are the tuning seeds at all rates, or at the coarse rates of the adaptive design.
+    """
     tuning = replace(config, hidden_constants=(), tuning_seeds=(), seeds=config.tuning_seeds, design=GRID)
     if config.design == GRID:
         return tuning

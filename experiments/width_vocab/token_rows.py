@@ -12,8 +12,10 @@ from lvp.analysis.measurement import Measurement
 
 
 def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
-    """A Markdown table with a row per reading and result: the powers of width and of steps, the best rate of the
-    largest width, and the excess loss at twice or half the best rate.
+    """A Markdown table with a row per reading and result.
+
+    Its columns are the powers of width and of steps, the best rate of the largest width, and the excess loss at twice
+    or half the best rate.
 
     Args:
       results: table and configuration of committed results.
