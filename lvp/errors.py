@@ -21,7 +21,11 @@ class InputError(ValueError):
 
 
 def refuse(problems: Iterable[str]) -> None:
-    """Raises one InputError with all problems of an input, if there are any. The message has the first five."""
+    """Refuses an input that has problems.
+
+    Raises:
+      InputError: there are problems. The message has the first five.
+    """
     listed = list(problems)
     if listed:
         raise InputError("; ".join(listed[:5]) + (f"; and {len(listed) - 5} more" if listed[5:] else ""))

@@ -39,7 +39,7 @@ _compiled_for: ContextVar[str | None] = ContextVar("compiled_for", default=None)
 
 @contextmanager
 def compiling_for(platform: str) -> Iterator[None]:
-    """Programs that are traced in this context have the default chunks of the platform ("cpu", "tpu", "cuda")."""
+    """Gives programs that are traced in the context the default chunks of a platform ("cpu", "tpu", "cuda")."""
     token = _compiled_for.set(platform)
     try:
         yield
@@ -128,7 +128,8 @@ def _chunk_nll(hidden, head, targets, z_loss: float, split: bool):
 
     The logits [C, columns] are those of this device's columns, in float32 or wider. logsumexp [C] and losses [C] are
     over the whole vocabulary. Target columns [C] are counted from this device's first column; values out of range are
-    on another device."""
+    on another device.
+    """
     logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
     if not split:
         # `take_along_axis` gives NaN for an index beyond the last column, and counts a negative index from the end.
@@ -162,7 +163,8 @@ def _sum(hidden, head, targets, weights, chunk: int, z_loss: float, split: bool)
 def _sum_and_gradients(hidden, head, targets, weights, chunk: int, z_loss: float, split: bool):
     """Σ weight · loss, and its gradients with respect to hidden, head and weights.
 
-    The gradient of hidden contains the part from the given columns only."""
+    The gradient of hidden contains the part from the given columns only.
+    """
     wide = _wide(hidden)
 
     def body(carry, xs):

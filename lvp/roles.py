@@ -1,8 +1,8 @@
 """Roles of parameters: embedding, position, hidden, output, vector, and roles of your own.
 
 Initialisation, learning rate, decay, neurons of rotational optimizers and sharding depend on the role. Declarations map
-a leaf's "/"-joined path to its role and axes, and the first declaration that matches decides. A leaf without a
-declaration raises an error that names it.
+a leaf's "/"-joined path to its role and axes, and the first declaration that matches decides. Every leaf needs a
+declaration.
 """
 
 import math
@@ -54,8 +54,8 @@ class Declaration:
       optional: True if the declaration may decide nothing. Other declarations must decide a parameter (`check_used`).
 
     Raises:
-      InputError: a role that is not a non-empty string; a pattern that does not compile; axes that are not a tuple of
-        distinct non-negative integers; `tokens` that is not a positive integer.
+      InputError: `role` is not a non-empty string, `pattern` does not compile, axes are not a tuple of distinct
+        non-negative integers, or `tokens` is not a positive integer.
     """
 
     pattern: str
@@ -185,9 +185,10 @@ def classify(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: 
       A pytree of `Leaf` with the structure of `params`.
 
     Raises:
-      InputError: a leaf without a declaration; a leaf whose fan-in is neither declared nor known from its framework;
-        a matrix by convention that may be a stack of vectors beside stacked layers; declared axes that overlap or that
-        the leaf does not have; more tokens than rows. The error lists the problems of the whole tree with their paths.
+      InputError: a declaration is not a `Declaration`; a leaf has no declaration for its path and rank; the fan-in of a
+        leaf is neither declared nor known from its framework; a matrix by convention, beside stacked layers, may be a
+        stack of vectors; declared axes overlap, or the leaf does not have them; `tokens` exceeds the length of the
+        token axis. The message has the first five problems of the tree.
     """
     ordered = (*extra, *declarations)
     check_declarations(ordered)
@@ -230,8 +231,8 @@ def check_whole(leaves: Sequence[Leaf], arrays: Sequence[Any]) -> None:
     """Checks that matrices are whole arrays, of which norms, means and random values may be taken.
 
     Raises:
-      InputError: a matrix that varies over devices inside of `jax.shard_map`. With `check_vma=False`, JAX does not know
-        what varies, and nothing is checked.
+      InputError: a matrix varies over devices inside of `jax.shard_map`. With `check_vma=False`, JAX does not know what
+        varies, and nothing is checked.
     """
     for leaf, x in zip(leaves, arrays, strict=True):
         if leaf.role != "vector" and isinstance(x, jax.core.Tracer) and (axes := _varying(x)):
@@ -268,7 +269,11 @@ def _is_box(node: Any) -> bool:
 
 
 def check_declarations(declarations: Sequence[Any]) -> None:
-    """Raises InputError if a declaration is not a `Declaration`."""
+    """Checks the type of declarations.
+
+    Raises:
+      InputError: a declaration is not a `Declaration`.
+    """
     for declaration in declarations:
         if not isinstance(declaration, Declaration):
             raise InputError(
@@ -277,7 +282,12 @@ def check_declarations(declarations: Sequence[Any]) -> None:
 
 
 def labels(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
-    """The role (a string) of every parameter, in the structure of `params`. Arguments and errors as in `classify`."""
+    """The role (a string) of every parameter, in the structure of `params`. The arguments are those of `classify`.
+
+    Raises:
+      InputError: a declaration is not a `Declaration`; a parameter has no declaration, no known fan-in, or axes that do
+        not fit.
+    """
     return jax.tree.map(lambda leaf: leaf.role, classify(params, declarations, extra))
 
 
@@ -285,7 +295,7 @@ def check_used(params: Any, declarations: Sequence[Declaration]) -> None:
     """Checks that every declaration decides the role of a parameter, except optional declarations.
 
     Raises:
-      InputError: a declaration that matches no parameter, or only parameters that earlier declarations match.
+      InputError: a declaration matches no parameter, or only parameters that earlier declarations match.
     """
     leaves = jax.tree_util.tree_leaves_with_path(params)
     named = [(path_of(keys), len(getattr(leaf, "shape", ()))) for keys, leaf in leaves]

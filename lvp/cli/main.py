@@ -19,7 +19,11 @@ STEPS = 62_000  # about their 65 B tokens at that batch
 
 
 def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextManager | None = None) -> None:
-    """Runs the command `tokenize`. `pool`: see `lvp.data.tokens.tokenization.tokenize`."""
+    """Runs the command `tokenize`.
+
+    Args:
+      pool: as in `lvp.data.tokens.tokenization.tokenize`.
+    """
     of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith("tfds") else ()
     need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
     from lvp.data.text import corpora
@@ -78,6 +82,7 @@ def _convert(arguments: argparse.Namespace) -> None:
 
 
 def parser() -> Parser:
+    """The parser of the command `lvp`."""
     top = Parser(prog="lvp", description="Learning rates by role and shape, and the cost of training runs.")
     subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     recommend.add(subparsers)
@@ -145,6 +150,7 @@ def add_tokenize(subparsers: argparse._SubParsersAction, function: Callable) -> 
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs the command `lvp` and returns its exit code (`lvp.cli.parser.run_command`)."""
     return run_command(parser(), argv)
 
 

@@ -78,7 +78,11 @@ def with_negative_values(words: Sequence[str]) -> list[str]:
 
 
 def count(text: str) -> int:
-    """A whole number, also as 32k (32,000), 1.5M (1,500,000) or 1e3; an error for argparse otherwise."""
+    """A whole number, also as 32k (32,000), 1.5M (1,500,000) or 1e3.
+
+    Raises:
+      argparse.ArgumentTypeError: the text is not a whole number.
+    """
     try:
         return whole(text)
     except ValueError:
@@ -86,7 +90,11 @@ def count(text: str) -> int:
 
 
 def whole(text: str) -> int:
-    """A whole number from text such as 600, 1e3 or 32k. Raises: ValueError for anything else."""
+    """A whole number from text such as 600, 1e3 or 32k.
+
+    Raises:
+      ValueError: the text is not a whole number, or the number is outside −2^53 to 2^53.
+    """
     match = re.fullmatch(r"([-+\d.e]+?)([kM]?)", text.strip().replace("K", "k"))
     if match is None:
         raise ValueError(text)
@@ -114,7 +122,14 @@ def short_name(parser: argparse.ArgumentParser) -> str:
 
 
 def key_value(text: str, option: str = "--set") -> tuple[str, str]:
-    """The pair (key, value) from the text key=value. Without an equals sign: InputError with the option's name."""
+    """The pair (key, value) from the text key=value.
+
+    Args:
+      option: names the text in the error.
+
+    Raises:
+      InputError: the text has no equals sign.
+    """
     key, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"{option} takes key=value, got {text!r}")
@@ -122,7 +137,14 @@ def key_value(text: str, option: str = "--set") -> tuple[str, str]:
 
 
 def need(command: str, *packages: str, extra: str) -> None:
-    """Raises InputError if packages are missing; the error names them and the extra that installs them."""
+    """Checks that the packages of a command are installed.
+
+    Args:
+      extra: the extra of lvp that installs them.
+
+    Raises:
+      InputError: packages are missing. The error names them and the extra.
+    """
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
 
@@ -139,7 +161,7 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
         number may be written as 1e3 or 2k.
 
     Raises:
-      InputError: a value of another type, or a number that is NaN or outside −2^53 to 2^53.
+      InputError: the value has another type, or the number is NaN or outside −2^53 to 2^53.
     """
     if get_origin(kind) is tuple:
         if isinstance(value, str):
@@ -162,7 +184,11 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
 
 
 def _converted(value: Any, kind: type) -> Any:
-    """The value as bool, int, float or str. Raises ValueError for a value of another type."""
+    """The value as bool, int, float or str.
+
+    Raises:
+      ValueError: the value has another type.
+    """
     if isinstance(value, str):
         readers: Mapping[type, Callable] = {bool: _truth, int: whole, float: float, str: str}
         return readers[kind](value)
@@ -173,7 +199,11 @@ def _converted(value: Any, kind: type) -> Any:
 
 
 def _truth(text: str) -> bool:
-    """The value of "true" or "false". Raises ValueError for other text."""
+    """The value of "true" or "false".
+
+    Raises:
+      ValueError: the text is neither.
+    """
     if text.lower() not in ("true", "false"):
         raise ValueError(text)
     return text.lower() == "true"

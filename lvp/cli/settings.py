@@ -51,7 +51,8 @@ def decoder(name: str, changes: Mapping[str, Any], under: Mapping[str, Any] | No
     Args:
       under: fields that the file and the changes override.
 
-    Raises InputError for an unknown name or field, an unreadable file, or a value that does not fit.
+    Raises:
+      InputError: the name or a field is unknown, the file cannot be read, or a value does not fit.
     """
     from lvp.models import configs
 

@@ -44,7 +44,9 @@ def train(arguments: argparse.Namespace) -> None:
 
     SIGTERM saves the run after the present chunk of steps; all processes stop at the same step.
 
-    Raises InputError for unusable options or data, and for a directory of another run. Nothing is written then.
+    Raises:
+      InputError: the options or the data cannot be used, or the directory is that of another run. Nothing is written
+        there then.
     """
     setting, run = _setting_and_run(arguments)
     out = arguments.out.absolute()
@@ -106,7 +108,11 @@ def _configuration(setting: Setting, run: Run, fingerprints: Mapping[str, str | 
 
 
 def _start(place: str, setting: Setting) -> Weights:
-    """The weights at a place. Raises InputError if they do not fit the model."""
+    """The weights at a place.
+
+    Raises:
+      InputError: there are no weights, or they do not fit the model.
+    """
     weights = read(place)
     wanted = jax.eval_shape(decoder(setting.model).init, jax.random.key(0))
     if jax.tree.map(np.shape, weights.params) != jax.tree.map(np.shape, wanted):
@@ -115,7 +121,11 @@ def _start(place: str, setting: Setting) -> Weights:
 
 
 def _join() -> None:
-    """Joins the other processes of the launcher. Raises InputError if there is no launcher that JAX knows."""
+    """Joins the other processes of the launcher.
+
+    Raises:
+      InputError: there is no launcher that JAX knows.
+    """
     # JAX itself reads JAX_COORDINATOR_ADDRESS, but not these two.
     names = {name: f"JAX_{name.upper()}" for name in ("num_processes", "process_id")}
     given = {name: parsed(key, os.environ[key], int) for name, key in names.items() if key in os.environ}
@@ -143,7 +153,8 @@ def _sigterm() -> Iterator[Callable[[], bool]]:
 def _claimed(out: Path, config: Mapping[str, Any]) -> str:
     """The hash of the configuration. Process 0 writes OUT/run.json if there is none.
 
-    Raises InputError on all processes if one of them has another configuration than OUT/run.json.
+    Raises:
+      InputError: a process has another configuration than OUT/run.json. All processes receive the error.
     """
     path, key = out / "run.json", records.config_hash(config)
     checkpoints.wait_for_all()  # the data of some processes may have taken longer

@@ -1,6 +1,7 @@
 """Corpora, tokenizers and token files, on the host and without jax.
 
-`lvp.data.tokens.batches` runs inside compiled steps."""
+`lvp.data.tokens.batches` runs inside compiled steps.
+"""
 
 from lvp.data.text.corpora import Corpus, load
 from lvp.data.tokens.datasets import Dataset, prepare

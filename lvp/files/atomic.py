@@ -22,9 +22,11 @@ def sync_directory(path: Path) -> None:
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Writes a file atomically: a reader sees the old file or the new one, also after a crash.
 
-    The content goes to a temporary file, which is synced and renamed. Raises OSError with the path, and with the size
-    if the file system is full, and leaves no temporary file. The directory must exist: a directory that was moved away
-    is not made again.
+    The content goes to a temporary file, which is synced and renamed. After an error, no temporary file is left. The
+    directory must exist: a directory that was moved away is not made again.
+
+    Raises:
+      OSError: the file cannot be written. The error has the path and, if the file system is full, the size.
     """
     path, content = Path(path), content.encode() if isinstance(content, str) else content
     try:
@@ -38,8 +40,10 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that replaces the file at `path` when the block ends. After an exception in the block, `path` is
-    unchanged and the new file is removed."""
+    """A new file that replaces the file at `path` when the block ends.
+
+    After an exception in the block, `path` is unchanged and the new file is removed.
+    """
     # Without the file's name: the temporary file of a killed writer must not match a search for that name.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:

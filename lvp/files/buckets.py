@@ -46,7 +46,7 @@ class Object(NamedTuple):
 
 
 def is_address(out: object) -> bool:
-    """Whether `out` is an address (SCHEME://…), not a path."""
+    """True if `out` is an address (SCHEME://…), not a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", str(out)) is not None
 
 
@@ -76,8 +76,6 @@ def split(address: str) -> tuple[str, str, str]:
 class Bucket:
     """The objects below one address. Names are relative to the address.
 
-    A method raises BucketError if a request fails.
-
     Args:
       address: SCHEME://BUCKET/PREFIX.
       patience: timeout of a request and of its repetitions, in seconds.
@@ -86,7 +84,8 @@ class Bucket:
       address: SCHEME://BUCKET/PREFIX without a final slash.
 
     Raises:
-      InputError: the address cannot be used (`split`), or obstore is not installed.
+      InputError: the address is invalid (`split`), the credentials are incomplete, or obstore is not installed.
+      BucketError: the request of a method fails.
     """
 
     def __init__(self, address: str, patience: float = PATIENCE):
@@ -165,8 +164,11 @@ class Bucket:
                     raise InputError(f"{self.address}/{name} was removed during the download; start again")
 
     def upload(self, folder: Path, last: str) -> None:
-        """Writes the files of a local directory, except hidden files, to objects of the same names. The file `last` is
-        written after all others, because it completes them."""
+        """Writes the files of a local directory, except hidden files, to objects of the same names.
+
+        Args:
+          last: the file that is written after all others, because it completes them.
+        """
         names = [path.name for path in folder.iterdir() if path.name[0] != "." and path.name != last]
         for name in [*names, last]:
             with open(folder / name, "rb") as file:
@@ -209,7 +211,11 @@ class Bucket:
         return folders + [_object(m, m["path"]) for m in answer["objects"] if m["path"].startswith(folder)]
 
     def _absent(self, name: str, error: Exception) -> None:
-        """Raises the error of a request, unless it means that the object does not exist."""
+        """Does nothing for the error of an object that does not exist.
+
+        Raises:
+          BucketError: the request failed for another reason.
+        """
         if not isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
             raise self._error(name, error) from None
 
@@ -294,7 +300,8 @@ def files(address: str) -> list[tuple[BucketFile, Object]]:
     """The object at an address, or all objects below it, in the order of their names.
 
     Raises:
-      InputError: there is no object, or the server refuses.
+      InputError: the address is invalid, there is no object, or the server refuses the request.
+      BucketError: the server fails or does not answer.
     """
     _, _, prefix = split(address)
     with refusals():
@@ -309,7 +316,11 @@ def files(address: str) -> list[tuple[BucketFile, Object]]:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Raises an InputError if the server refuses a request in the block."""
+    """Turns a BucketError of a refused request in the block into an InputError.
+
+    Raises:
+      InputError: the server refuses a request in the block.
+    """
     try:
         yield
     except BucketError as error:

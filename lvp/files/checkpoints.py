@@ -76,7 +76,7 @@ def save(
       config: the run's configuration as JSON, for readers without its record (`metadata`).
 
     Raises:
-      OSError: with path and size, if the disk is full. No partial checkpoint is left.
+      OSError: the disk is full. The error has the path and the size. No partial checkpoint is left.
     """
     from orbax.checkpoint import v1 as ocp
 
@@ -102,7 +102,9 @@ def save(
 def metadata(path: Path) -> dict[str, Any]:
     """The metadata of a checkpoint: step, configuration, environments, digests and, if it was given, config.
 
-    Raises Damaged and OSError as `load` does.
+    Raises:
+      Damaged: the metadata are missing, cannot be parsed, or do not match their digest. The error has the path.
+      OSError: the checkpoint cannot be read for another reason than damage (`lvp.files.machine`).
     """
     try:
         return _metadata(path)
@@ -118,8 +120,8 @@ def load(path: Path, step: int, shapes: Any, configuration: str) -> tuple[Any, l
         shardings. Other leaves are not read.
 
     Raises:
-      Damaged: with the path. A file is missing or cannot be parsed, a digest differs, or the checkpoint belongs to
-        another step or configuration.
+      Damaged: a file is missing or cannot be parsed, a digest differs, or the checkpoint belongs to another step or
+        configuration. The error has the path.
       OSError: the checkpoint cannot be read for another reason than damage (`lvp.files.machine`).
     """
     from orbax.checkpoint import v1 as ocp
@@ -163,7 +165,11 @@ def _digest(metadata: Mapping[str, Any]) -> str:
 
 
 def _problem(error: Exception, path: Path) -> Damaged:
-    """The error as Damaged. Raises OSError if the machine, and not damage, caused it."""
+    """The error as Damaged.
+
+    Raises:
+      OSError: the machine, and not damage, caused the error.
+    """
     if problem := machine_error(error, path):
         raise problem from error
     check_readable(path)  # Orbax replaces some errors of the machine by its own
@@ -187,21 +193,30 @@ def numbers(names: Iterable[str]) -> list[int]:
 def steps(directory: Path) -> list[int]:
     """The saved steps in `directory`, ascending; an empty list if it does not exist.
 
-    Raises OSError if the directory cannot be read.
+    Raises:
+      OSError: the directory cannot be read.
     """
     return numbers(path.name for path in listed(directory))
 
 
 def save_step(directory: Path, step: int, state: Any, configuration: str, **more: Any) -> None:
-    """Writes a step of a run as `save` does, then deletes all but the last `KEEP` steps."""
+    """Writes a step of a run as `save` does, then deletes all but the last `KEEP` steps.
+
+    Raises:
+      OSError: the disk is full, or the directory cannot be read.
+    """
     save(Path(directory) / name_of(step), step, state, configuration, **more)
     _drop(Path(directory) / name_of(old) for old in steps(directory)[:-KEEP])
 
 
 def latest(directory: Path, shapes: Any, configuration: str) -> tuple[int, Any, list[dict[str, Any]]] | None:
-    """(step, state, environments) of the last undamaged step, or None; see `load`.
+    """(step, state, environments) of the last undamaged step; None if there is none. `shapes` is as in `load`.
 
-    Damaged steps are logged and deleted, since they would count among the last `KEEP`, as are unfinished saves.
+    Damaged steps are logged and deleted, since they would count among the last `KEEP`. Unfinished saves are deleted
+    too.
+
+    Raises:
+      OSError: the directory or a checkpoint cannot be read for another reason than damage (`lvp.files.machine`).
     """
     found = steps(directory)
     if processes.shared(shapes):  # the first process decides: others may not see the last step yet

@@ -47,7 +47,11 @@ def machine_error(error: BaseException | None, path: Path) -> OSError | None:
 
 
 def check_readable(directory: Path) -> None:
-    """Reads every file below a directory. Raises the OSError of the first file or directory that cannot be read."""
+    """Reads every file below a directory.
+
+    Raises:
+      OSError: a file or a directory cannot be read. The error is that of the first one.
+    """
     for folder, _, names in walked(directory):
         for name in names:
             with open(os.path.join(folder, name), "rb") as file:
@@ -56,7 +60,11 @@ def check_readable(directory: Path) -> None:
 
 
 def walked(directory: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Does what `os.walk` does, but raises the OSError of a directory that cannot be read."""
+    """Walks a directory as `os.walk` does. Directories that do not exist are left out.
+
+    Raises:
+      OSError: a directory cannot be read.
+    """
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, ABSENT):
@@ -68,7 +76,8 @@ def walked(directory: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 def listed(directory: Path, suffix: str = "") -> Iterator[Path]:
     """The paths in a directory whose names end in `suffix`, sorted; none if the directory is missing.
 
-    Raises OSError if the directory cannot be read. `Path.glob` would return nothing.
+    Raises:
+      OSError: the directory cannot be read. `Path.glob` would return nothing.
     """
     try:
         names = os.listdir(directory)

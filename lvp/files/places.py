@@ -17,8 +17,10 @@ ABANDONED = 3600.0  # seconds after which the temporary files of a killed proces
 
 
 class Directory:
-    """Files below a local directory. Files are written to a temporary name, synced and renamed. Links are not
-    followed when a file is written."""
+    """Files below a local directory.
+
+    Files are written to a temporary name, synced and renamed. Links are not followed when a file is written.
+    """
 
     def __init__(self, place: str | Path):
         self.path = Path(place).absolute()
@@ -68,8 +70,13 @@ class Directory:
             yield Path(folder)
 
     def put_folder(self, name: str, folder: Path, last: str) -> None:
-        """Stores the files of a folder in `scratch`. A folder that exists stays: another process has stored the same
-        bits. `last` is the file that completes the folder."""
+        """Stores the files of a folder in `scratch`.
+
+        A folder that exists stays: another process has stored the same bits.
+
+        Args:
+          last: the file that completes the folder.
+        """
         path = self.place(name)
         try:
             folder.rename(path)
@@ -93,8 +100,13 @@ class Directory:
                         self.delete(str(path.relative_to(self.path)))
 
     def place(self, name: str, make: bool = True) -> Path:
-        """The path of a name, whose folder is made. Raises OSError if a folder of the name is a link: a directory of
-        another user must not lead outside."""
+        """The path of a name. With `make`, its folder is made.
+
+        Links are refused, because a directory of another user must not lead outside.
+
+        Raises:
+          OSError: a folder of the name is a link, or cannot be made.
+        """
         path = self.path / name
         inside = [folder for folder in path.parents if self.path in folder.parents]
         for folder in inside:
@@ -156,6 +168,9 @@ class InBucket:
 
 
 def place_of(place: str | Path) -> Directory | InBucket:
-    """The files of a directory or of an address (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX). Raises InputError if the
-    address cannot be used."""
+    """The files of a directory or of an address (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX).
+
+    Raises:
+      InputError: the address is invalid, its credentials are incomplete, or obstore is not installed.
+    """
     return InBucket(str(place)) if is_address(place) else Directory(place)

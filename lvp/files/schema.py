@@ -9,7 +9,7 @@ _LARGEST = 1 << 62  # upper bound of a count, below NumPy's largest size
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Whether a JSON value has a shape.
+    """True if a JSON value has a shape.
 
     Args:
       shape: a type; for an object, the shapes of its required values (others are allowed); for a list, [shape of its

@@ -52,7 +52,11 @@ def digest(*parts: bytes) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """The canonical JSON form of a value, for hashing. Raises ValueError for NaN and infinities."""
+    """The canonical JSON form of a value, for hashing.
+
+    Raises:
+      ValueError: the value contains NaN or an infinity.
+    """
     return json.dumps(value, sort_keys=True, allow_nan=False).encode()
 
 
@@ -64,12 +68,12 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """The numeric array in a .npy file, in memory or memory-mapped.
+    """The array in a .npy file, in memory or memory-mapped.
 
     An array of objects is refused, because it contains a pickle, and loading a pickle executes it.
 
     Raises:
-      InputError: the file is missing, or is not an array of numbers.
+      InputError: the file is missing or damaged, or holds an array of objects.
       OSError: the file cannot be read for another reason than damage (`lvp.files.machine`).
     """
     try:
@@ -82,7 +86,11 @@ def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
 
 
 def user_path(text: str) -> Path:
-    """The absolute path of a user's input, with ~ expanded; it need not exist. Raises InputError for invalid paths."""
+    """The absolute path of a user's input, with ~ expanded; it need not exist.
+
+    Raises:
+      InputError: the path is invalid, or may not be examined.
+    """
     try:
         path = Path(text).expanduser().absolute()
         path.stat()
@@ -94,7 +102,11 @@ def user_path(text: str) -> Path:
 
 
 def read_input(path: Path) -> bytes:
-    """The content of a user's file. Raises InputError, with its name, if it cannot be read."""
+    """The content of a user's file.
+
+    Raises:
+      InputError: the file cannot be read. The error has its name.
+    """
     try:
         return path.read_bytes()
     except OSError as error:
@@ -102,7 +114,11 @@ def read_input(path: Path) -> bytes:
 
 
 def open_lock(path: Path) -> IO[bytes]:
-    """Opens a lock file, which is made if it is missing and never truncated. Raises OSError for a link."""
+    """Opens a lock file, which is made if it is missing and never truncated.
+
+    Raises:
+      OSError: the path is a link, or the file cannot be opened.
+    """
     return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "rb+", buffering=0)
 
 
@@ -122,8 +138,10 @@ def _writing(path: Path) -> Iterator[None]:
 def locked(directory: Path) -> Iterator[None]:
     """Holds the exclusive lock of an entry, across processes and threads.
 
-    It waits for the lock, which is released if the holder dies. Raises InputError if the parent directory cannot be
-    created or written.
+    It waits for the lock, which is released if the holder dies.
+
+    Raises:
+      InputError: the parent directory cannot be made or written.
     """
     path = directory.with_name(f".{directory.name}.lock")
     with _writing(path):
@@ -136,7 +154,11 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """`lvp.files.write_whole` with the directories of the path. Raises InputError if the file system refuses."""
+    """Writes a file as `lvp.files.write_whole` does, and makes the directories of its path.
+
+    Raises:
+      InputError: the file cannot be written.
+    """
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
@@ -145,7 +167,12 @@ def write_file(path: Path, content: bytes) -> None:
 def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> None:
     """Writes an entry's files, then its record. Call it under `locked(directory)`.
 
-    meta is any JSON object, which read_entry returns. Raises InputError if the file system or the bucket refuses.
+    Args:
+      meta: any JSON object. `read_entry` returns it.
+
+    Raises:
+      InputError: a file cannot be written, or the bucket refuses the upload.
+      OSError: the upload fails for another reason.
     """
     with _writing(directory):
         for leftover in directory.glob(".*.tmp"):  # left by a killed process; we hold the lock
@@ -173,10 +200,12 @@ def _bucket(directory: Path) -> Bucket | None:
 
 
 def read_entry(directory: Path) -> dict | None:
-    """The meta of a complete and undamaged entry; None if the entry is absent or damaged. Downloads an absent entry.
+    """The meta of a complete and undamaged entry; None if it is absent or damaged. An absent entry is downloaded.
 
-    Raises InputError if the download fails, and OSError if the entry cannot be read for another reason than damage
-    (`lvp.files.machine`).
+    Raises:
+      InputError: the bucket refuses the download, or the cache cannot be written.
+      OSError: the bucket does not answer, or the entry cannot be read for another reason than damage
+        (`lvp.files.machine`).
     """
     if not (directory / _ENTRY).exists() and (bucket := _bucket(directory)):
         with download_lock(directory), _writing(directory), refusals():
@@ -187,9 +216,15 @@ def read_entry(directory: Path) -> dict | None:
 
 
 def entry(directory: Path, make: Callable[[], tuple[Mapping[str, bytes], Mapping]]) -> dict:
-    """The meta of an entry. One process writes an absent or damaged entry, with the (files, meta) that `make` returns.
+    """The meta of an entry. One process writes an absent or damaged entry.
 
-    Raises InputError and OSError as `read_entry` and `write_entry` do.
+    Args:
+      make: returns (files, meta) of the entry.
+
+    Raises:
+      InputError: the cache cannot be written, or the bucket refuses a request.
+      OSError: the bucket does not answer, or the entry cannot be read for another reason than damage
+        (`lvp.files.machine`).
     """
     meta = read_entry(directory)
     if meta is None:

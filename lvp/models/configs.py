@@ -29,8 +29,9 @@ OMITTED = {"omit_default": True}
 class DecoderConfig:
     """Shapes and switches of a decoder: everything that changes the compiled program.
 
-    Raises InputError, which names the field, for a size below 1, an unknown choice, heads that do not fit, a setting of
-    another kind of positions, or an invalid multiplier.
+    Raises:
+      InputError: a size is below 1, a choice is unknown, heads do not fit, a field needs another norm, dtype or kind of
+        positions, or a multiplier is not finite and above zero. The error names the field.
     """
 
     vocab: int  # number of tokens, with padding if there is any
@@ -209,7 +210,7 @@ def forward_multipliers(table: Table) -> dict[str, Any]:
     """The fields of `DecoderConfig` for the forward multipliers, branch multiplier and token rows of a table.
 
     Raises:
-      InputError: a multiplier other than 1 for positions or vectors, which the decoder does not have.
+      InputError: the multiplier of positions or vectors is not 1. The decoder has none for them.
     """
     for role in ("position", "vector"):
         if table[role].forward_multiplier != 1.0:
@@ -227,7 +228,8 @@ def forward_multipliers(table: Table) -> dict[str, Any]:
 def default_head_dim(width: int) -> int:
     """64 (the papers' value) if it divides the width, else the largest divisor below 64 that is a multiple of 8.
 
-    Raises InputError if no multiple of 8 up to 64 divides the width.
+    Raises:
+      InputError: no multiple of 8 up to 64 divides the width.
     """
     for head_dim in range(64, 7, -8):
         if width % head_dim == 0:

@@ -58,6 +58,8 @@ def _blocks(config: DecoderConfig, x_ND, rows: int, capture: bool, place: Placem
 
 
 class DecoderModule(nn.Module):
+    """The Flax module of a decoder: tokens [B, T] → hidden [B, T, D] after the last norm."""
+
     config: DecoderConfig
     place: Placement
 
@@ -85,15 +87,18 @@ class DecoderModule(nn.Module):
 class Decoder(NamedTuple):
     """The functions of a decoder.
 
-    - `init(key, init_std=None)` → params, a nested dict of arrays in `param_dtype`. `init_std` maps each matrix role
-      to a standard deviation (a number or a traced array); a missing role raises InputError. None means width^(−1/2)
-      for every matrix, learned positions included (Hayou & Liu 2025, section 4.1). Gains start at one and biases at
-      zero.
-    - `apply(params, tokens_BT, capture=False)` → hidden_BTD in the compute dtype, after the last norm. With capture,
-      it returns (hidden, inputs). `inputs` maps the path of each matrix to its input: [N, in] (with `scan`, in blocks
+    - `init(key, init_std=None)` → params, a nested dict of arrays in `param_dtype`. `init_std` maps each matrix role to
+      a standard deviation (a number or a traced array). None means width^(−1/2) for every matrix, learned positions
+      included (Hayou & Liu 2025, section 4.1). Gains start at one and biases at zero.
+    - `apply(params, tokens_BT, capture=False)` → hidden_BTD in the compute dtype, after the last norm. With capture, it
+      returns (hidden, inputs). `inputs` maps the path of each matrix to its input: [N, in] (with `scan`, in blocks
       [layers, N, in]), the tokens for the embedding, the row indices int32 [T] for learned positions, and the head's
-      input for a tied matrix. Raises InputError if a row has more tokens than learned positions.
+      input for a tied matrix.
     - `head(params)` → [D, M], the output matrix times its forward multiplier, for `lvp.losses`.
+
+    Raises:
+      InputError: `init_std` lacks the role of a matrix (`init`), or a row has more tokens than learned positions
+        (`apply`).
     """
 
     config: DecoderConfig
@@ -144,7 +149,8 @@ def first_input(config: DecoderConfig, params: Any, tokens_BT: Any) -> tuple[jax
     """(rows_BTD, added_BTD): the token rows before positions are added, and the positions added to them.
 
     Args:
-      params: as `Decoder.init` returns them. tokens_BT: token indices.
+      params: as `Decoder.init` returns them.
+      tokens_BT: token indices.
     """
     module = DecoderModule(config, ONE_DEVICE)
     _, extra = module.apply({"params": params}, tokens_BT, True, mutable=["first_input"])

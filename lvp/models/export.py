@@ -69,7 +69,7 @@ def export(place: str | Path, out: str | Path) -> str:
       out: a new or empty directory.
 
     Raises:
-      InputError: `lvp.models.load` refuses the place, transformers has no such model, or `out` is not empty.
+      InputError: the place has no weights of a finished decoder, transformers has no such model, or `out` is not empty.
     """
     from safetensors.numpy import save  # an extra
 
@@ -89,7 +89,7 @@ def form(config: DecoderConfig, params: Mapping[str, Any]) -> tuple[dict[str, An
     """(content of config.json, name → array) of a decoder in transformers.
 
     Raises:
-      InputError: transformers has no model of this form; the error names the fields.
+      InputError: transformers has no model of this form. The error names the field.
     """
     for field in dataclasses.fields(config):
         if field.name not in KNOWN and getattr(config, field.name) != field.default:
@@ -101,8 +101,11 @@ def form(config: DecoderConfig, params: Mapping[str, Any]) -> tuple[dict[str, An
 
 
 def _folded(config: DecoderConfig, params: Mapping[str, Any]) -> Arrays:
-    """Path → array of the decoder with all multipliers in its weights, blocks by number, and query, key and value as
-    separate matrices. The vocabulary's matrices are `embedding` [M, D] and `head` [D, M]."""
+    """Path → array of the decoder with all multipliers in its weights.
+
+    Blocks have numbers. Query, key and value are separate matrices. The vocabulary's matrices are `embedding` [M, D]
+    and `head` [D, M].
+    """
     blocks = range(config.layers)
     each = [params[f"block_{i}"] for i in blocks] if not config.scan else [_part(params["blocks"], i) for i in blocks]
     arrays: Arrays = {}
@@ -150,7 +153,11 @@ def _part(tree: Mapping[str, Any], index: int) -> dict[str, Any]:
 
 
 def _refused(config: DecoderConfig, model: str, **wanted: Any) -> None:
-    """Raises InputError if the decoder differs from what a model of transformers has."""
+    """Checks that the decoder is like a model of transformers.
+
+    Raises:
+      InputError: a field of the decoder differs from the wanted value.
+    """
     for name, value in wanted.items():
         if getattr(config, name) != value:
             raise InputError(

@@ -99,6 +99,7 @@ def with_positions(config: DecoderConfig, x_BTD: jax.Array, capture: bool) -> ja
 
 
 def norm(config: DecoderConfig, name: str) -> Callable[[jax.Array], jax.Array]:
+    """The norm of a configuration as a function, with the parameters `name`. Norm "none" is the identity."""
     dtype = jnp.dtype(config.dtype)
     kinds: dict[str, Callable[[], Callable[[jax.Array], jax.Array]]] = {
         "none": lambda: lambda x: x,
@@ -109,6 +110,8 @@ def norm(config: DecoderConfig, name: str) -> Callable[[jax.Array], jax.Array]:
 
 
 class MLP(nn.Module):
+    """The MLP of a block, x [N, D] → [N, D]."""
+
     config: DecoderConfig
 
     @nn.compact

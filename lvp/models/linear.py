@@ -25,7 +25,7 @@ def init(
     """E and W with iid N(0, σ²) entries; the σ are standard deviations and may be traced.
 
     Raises:
-      InputError: a width or vocab below 1.
+      InputError: `width` or `vocab` is below 1.
     """
     if width < 1 or vocab < 1:
         raise InputError(f"width and vocab must be at least 1, got {width!r} and {vocab!r}")
@@ -79,7 +79,7 @@ def pair_loss(params: Any, pairs: jax.Array, *, normalize_rows: bool = False) ->
       normalize_rows: divides every row of E by its root mean square.
 
     Raises:
-      InputError: pairs that are not [m, m].
+      InputError: `pairs` is not [m, m].
     """
     embedding, output = matrices(params)
     if jnp.shape(pairs) != (embedding.shape[0], output.shape[1]):
@@ -110,7 +110,7 @@ def gradients(
       dE and dW in the tree of params.
 
     Raises:
-      InputError: another loss, shapes that do not fit, targets that are not integers, a chunk below 1.
+      InputError: `loss` is unknown, shapes do not fit, `targets` are not integers, or `chunk` is below 1.
     """
     _check(params, frequencies, targets, loss)
     return _accumulate(params, frequencies, targets, _RESIDUALS[loss], chunk)
@@ -120,7 +120,10 @@ def random_signal_gradients(params: Any, frequencies: jax.Array, key: jax.Array,
     """The infinite-batch gradients of the square loss under Assumption 2: E W − Z is iid N(0, 1).
 
     dE = m⁻¹ D_α V Wᵀ, dW = m⁻¹ Eᵀ D_α V, with V [m, m] iid N(0, 1), independent of E and W. Row i of V comes from `key`
-    and i only, and does not depend on the chunk. The other arguments, the result and the errors are as in `gradients`.
+    and i only, and does not depend on the chunk. The other arguments and the result are as in `gradients`.
+
+    Raises:
+      InputError: shapes do not fit, or `chunk` is below 1.
     """
     vocab = matrices(params)[1].shape[1]
     rows = jnp.arange(vocab)

@@ -49,7 +49,11 @@ def load(place: str | Path) -> tuple["Decoder", Any]:
 
 
 def read(place: str | Path) -> Weights:
-    """The weights at a place, on the host. The argument and the errors are those of `load`."""
+    """The weights at a place, on the host. The argument is that of `load`.
+
+    Raises:
+      InputError: there are no weights, the run is unfinished or is not of a decoder, or a file is damaged.
+    """
     from lvp.models.decoder import decoder
 
     with _checkpoint(place) as path:
@@ -93,7 +97,11 @@ def _no_weights(place: str | Path) -> InputError:
 
 
 def _config(place: str | Path, metadata: dict[str, Any]) -> DecoderConfig:
-    """The decoder of a run. Raises InputError if the run is unfinished or has no decoder."""
+    """The decoder of a run.
+
+    Raises:
+      InputError: the run is unfinished or has no decoder, or another version made the model.
+    """
     setting = metadata.get("config", {}).get("cell", {})
     steps = setting.get("steps")
     if steps is None:

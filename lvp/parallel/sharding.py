@@ -35,7 +35,9 @@ def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
 
     Axes that are not named have size 1, except fsdp, which takes the remaining devices.
 
-    Raises InputError: an unknown axis, a size that is not a positive whole number, a product other than `devices`.
+    Raises:
+      InputError: an axis is unknown or repeated, a size is not a positive whole number, or the product is not
+        `devices`.
     """
     named = named_sizes(text)
     product_of_named = math.prod(named.values())
@@ -51,7 +53,8 @@ def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
 def named_sizes(text: str | Mapping[str, int]) -> dict[str, int]:
     """The sizes named in "fsdp=4,model=2" or a mapping.
 
-    Raises InputError: an unknown or repeated axis, a size that is not a positive whole number.
+    Raises:
+      InputError: an axis is unknown or repeated, or a size is not a positive whole number.
     """
     sizes = dict(text) if isinstance(text, Mapping) else _parsed(text)
     for name, size in sizes.items():
@@ -153,9 +156,17 @@ ONE_DEVICE = Placement()
 
 
 def check_fits(sizes: Mapping[str, int], *, rows: int, params: Any, heads: Mapping[str, int]) -> None:
-    """Raises InputError if a mesh does not divide the rows of a micro-batch, a split axis of a parameter, or the heads.
+    """Checks that a mesh divides the rows of a micro-batch, the split axes of the parameters, and the heads.
 
-    The message names the sizes and, for a vocabulary, the next larger one that fits.
+    Args:
+      sizes: axis of the mesh → its size.
+      rows: of a micro-batch.
+      params: arrays or their shapes.
+      heads: name → number of heads.
+
+    Raises:
+      InputError: the mesh does not divide one of them. The error names the sizes and, for a vocabulary, the next larger
+        one that fits.
     """
     tokens = math.prod(sizes[name] for name in TOKENS)
     if rows % tokens:

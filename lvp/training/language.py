@@ -24,7 +24,15 @@ _CORPUS_TOKENS = 12_000_000  # assumed for a whole corpus: WikiText-2 has fewer 
 
 
 def check_lengths(setting: Setting, train: int, valid: int) -> None:
-    """Raises InputError if the training or validation text has too few tokens for the setting."""
+    """Checks that the texts are long enough for the setting.
+
+    Args:
+      train: number of tokens of the training text.
+      valid: number of tokens of the validation text.
+
+    Raises:
+      InputError: the training text has fewer than context + 1 tokens, or the validation text fewer than 2.
+    """
     if train < setting.model.context + 1:
         raise InputError(f"the training slice holds {train} tokens; give at least {setting.model.context + 1}, one row")
     if valid < 2:
@@ -53,8 +61,12 @@ class TrainingData(NamedTuple):
         """The data of a setting that draws random windows from the training tokens.
 
         The last group of windows is padded with weight 0. Windows of the scored text advance by half a context
-        (`lvp.data.tokens.batches.evaluation_windows`). Raises InputError if a text is too short for the setting, and
-        ValueError if the host must read the windows (`run_feeds`).
+        (`lvp.data.tokens.batches.evaluation_windows`).
+
+        Raises:
+          InputError: a text is too short for the setting.
+          ValueError: there are more than `DEVICE_TOKENS` training tokens (`run_feeds` takes them), or only one of
+            `scored` and the setting's scored text is given.
         """
         if len(train) > DEVICE_TOKENS:
             raise ValueError(f"{len(train)} training tokens exceed {DEVICE_TOKENS}: use run_feeds")
@@ -102,7 +114,10 @@ class StreamedTokens:
     """The feed of a run whose rows or windows the host reads, from memory or disk.
 
     Each process reads what its devices of the mesh train on. A thread reads the next rows during training.
-    Raises InputError for tokens outside of the vocabulary, when they are read.
+
+    Raises:
+      InputError: a text is too short for the setting or, when rows are read, a token is outside of the vocabulary.
+      ValueError: only one of `scored` and the setting's scored text is given.
     """
 
     def __init__(
@@ -158,7 +173,8 @@ def run_feeds(
     Random windows of more than `DEVICE_TOKENS` tokens are read by the host, and drawn by its generator.
 
     Args:
-      train, valid: int [n], tokens of the training and validation text, in memory or memory-mapped.
+      train: int [n], tokens of the training text, in memory or memory-mapped.
+      valid: int [n], tokens of the validation text.
       scored: int [n], tokens of the text that is scored; None without it.
       mesh: of the program; None for one device.
     """
@@ -171,7 +187,14 @@ def run_feeds(
 
 
 def check_mesh(setting: Setting, sizes: Mapping[str, int]) -> None:
-    """Raises InputError if a mesh of these sizes does not divide the setting's rows, parameters or heads."""
+    """Checks that a mesh fits a setting.
+
+    Args:
+      sizes: axis of the mesh → its size.
+
+    Raises:
+      InputError: the mesh does not divide the rows of a micro-batch, a split axis of a parameter, or the heads.
+    """
     heads = {"heads": setting.model.num_heads, "heads of keys and values": setting.model.num_kv_heads}
     params = jax.eval_shape(decoder(setting.model).init, jax.random.key(0))
     sharding.check_fits(sizes, rows=setting.micro_batch_size, params=params, heads=heads)
@@ -313,8 +336,10 @@ class Program(PackedProgram):
         return self._with_measures(step, *self._measured_update(step, state, run, data))
 
     def _measured_update(self, step, state, run, data):
-        """(state after the step, measures of the step). The head's gradient is separate, because a tied matrix also has
-        the embedding's gradient."""
+        """(state after the step, measures of the step).
+
+        The head's gradient is separate, because a tied matrix also has the embedding's gradient.
+        """
         params = state["params"]
         head, into_params = jax.vjp(self.model.head, params)
 

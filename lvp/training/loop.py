@@ -22,11 +22,14 @@ def chunks(
     step: int = 0,
     chunk_seconds: float = 1.0,
 ) -> Generator[tuple[int, Any], None, list[Outcome]]:
-    """Trains a pack of runs from `step` to the end of the setting. Yields (step, state) after every chunk of steps, and
-    returns the outcomes of the runs, in order.
+    """Trains a pack of runs from `step` to the end of the setting.
 
-    The caller may read a yielded state, and must not keep it beyond the next chunk. A caller that stops iterating can
-    save the state and continue from it later. On a mesh of several processes, all of them must iterate equally often.
+    Yields (step, state) after every chunk of steps, and returns the outcomes of the runs, in order. The caller may read
+    a yielded state, and must not keep it beyond the next chunk. A caller that stops iterating can save the state and
+    continue from it later. On a mesh of several processes, all of them must iterate equally often.
+
+    A run with a non-finite loss stays in its pack and does not affect other runs. Training ends early when all runs
+    have diverged. The same pack on the same device gives the same bits.
 
     Args:
       program: the setting's program.
@@ -35,12 +38,9 @@ def chunks(
       state: the pack's state at `step`, from a checkpoint; None starts at step 0.
       chunk_seconds: approximate time of one dispatch; 0 dispatches step by step. The result does not depend on it.
 
-    A run with a non-finite loss stays in its pack and does not affect other runs. The run ends early when all runs
-    have diverged. The same pack on the same device gives the same bits.
-
     Raises:
-      InputError: a run that the setting cannot train.
-      ValueError: another number of runs than the program takes.
+      InputError: the setting cannot train a run.
+      ValueError: there are more or fewer runs than the program takes.
     """
     steps, chunk = program.setting.steps, 1
     state = jax.device_put(program.blank_state() if state is None else state, program.placement)

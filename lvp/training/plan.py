@@ -61,7 +61,9 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     JAX's CUDA plug-in compiles for them without a GPU. "host:8" is eight CPU devices of this process
     (XLA_FLAGS=--xla_force_host_platform_device_count=8 before jax starts).
 
-    Raises InputError: an unknown topology, libtpu or the CUDA plug-in not installed, too few devices.
+    Raises:
+      InputError: the topology is unknown, libtpu or the CUDA plug-in is not installed, or this process has too few CPU
+        devices.
     """
     kind, _, shape = topology.partition(":")
     if kind == "host":
@@ -139,10 +141,12 @@ class Plan:
 
     @property
     def devices(self) -> int:
+        """The number of devices."""
         return math.prod(self.sizes.values())
 
     @property
     def used(self) -> int:
+        """Bytes of a device that the training needs."""
         return sum(self.memory.values())
 
     @property
@@ -162,11 +166,16 @@ class Plan:
 
 
 def plan(setting: Setting, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
-    """Compiles the training of `setting` for a topology (`devices_of`) and a mesh on it
-    (`lvp.parallel.sharding.mesh_sizes`), and returns the plan.
+    """The plan of a setting on a topology and a mesh. The training is compiled, and not run.
 
-    Raises InputError if topology or mesh is unknown, or if the mesh does not fit the setting. Raises TooLarge, with the
-    compiler's message, if the program needs more memory than a device has.
+    Args:
+      topology: as in `devices_of`.
+      mesh: sizes as in `lvp.parallel.sharding.mesh_sizes`.
+
+    Raises:
+      InputError: the topology or an axis of the mesh is unknown, the mesh does not fit the topology or the setting, or
+        the compiler of the topology is not installed.
+      TooLarge: the program needs more memory than a device has. The error has the compiler's message.
     """
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
@@ -177,7 +186,14 @@ def plan(setting: Setting, topology: str, mesh: str | Mapping[str, int] = "") ->
 
 
 def compiled_or_too_large(compile_: Callable[[], Any], what: str) -> Any:
-    """The result of `compile_`. Raises TooLarge if the program needs more memory than a device has."""
+    """The result of `compile_`.
+
+    Args:
+      what: names the program in the error.
+
+    Raises:
+      TooLarge: the program needs more memory than a device has.
+    """
     try:
         return compile_()
     except jax.errors.JaxRuntimeError as error:

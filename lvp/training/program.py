@@ -207,8 +207,7 @@ class PackedProgram:
             return self.advance.lower(*arguments)
 
     def compile(self, data: Any, device: jax.Device | None = None) -> Any:
-        """Compiles `advance` for data of these shapes; returns JAX's compiled program. The arguments are those of
-        `lower`."""
+        """Compiles `advance` for data of these shapes and returns JAX's compiled program. Arguments: as in `lower`."""
         self.advance = self.lower(data, device).compile()
         return self.advance
 

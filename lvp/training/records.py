@@ -32,8 +32,8 @@ def dumps(value: Any) -> str:
     """Strict JSON on one line, with keys sorted as text. `dumps(json.loads(dumps(value)))` equals `dumps(value)`.
 
     Raises:
-      ValueError: NaN or an infinity.
-      TypeError: a value of a type without JSON.
+      ValueError: the value contains NaN or an infinity.
+      TypeError: the value contains a type without JSON.
     """
     return _canonical(json.loads(json.dumps(value, allow_nan=False)))  # 2 sorts before 10, but "10" before "2"
 
@@ -93,7 +93,7 @@ def content(path: Path) -> bytes:
     """The text of a file of records, decompressed if the path ends in .gz.
 
     Raises:
-      InputError: a missing file or a damaged compressed file.
+      InputError: the file is missing, or its compression is damaged.
       OSError: the machine cannot read the file (`lvp.files.machine`).
     """
     try:
@@ -112,7 +112,7 @@ def read(path: Path) -> list[dict]:
     """The records of a file, or of all files `*.jsonl` and `*.jsonl.gz` of a directory, sorted by hash.
 
     Raises:
-      InputError: a missing or damaged file; a line that is not a record of this format, or does not match its digest.
+      InputError: a file is missing or damaged, or a line is not a record of this format or does not match its digest.
         The error names the file and the line.
       OSError: the machine cannot read the file (`lvp.files.machine`).
     """
@@ -122,8 +122,14 @@ def read(path: Path) -> list[dict]:
 
 
 def parse(text: bytes, name: str) -> list[dict]:
-    """The records in a text, in its order. Raises InputError, with the name and the line, for a line that is damaged or
-    is not a record of this format."""
+    """The records in a text, in its order.
+
+    Args:
+      name: names the text in errors.
+
+    Raises:
+      InputError: a line is damaged or is not a record of this format. The error has the name and the line's number.
+    """
     found = []
     for number, line in enumerate(text.decode(errors="replace").splitlines(), 1):
         try:
@@ -134,7 +140,11 @@ def parse(text: bytes, name: str) -> list[dict]:
 
 
 def _record(record: Any) -> dict:
-    """The record without its digest. Raises ValueError, with the reason, if it is not a valid record."""
+    """The record without its digest.
+
+    Raises:
+      ValueError: the record is not valid. The error has the reason.
+    """
     if isinstance(record, dict) and record.get("format", FORMAT) != FORMAT:
         raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
     if not fits(record, _SHAPE) or not record.keys() <= _KEYS:
@@ -215,8 +225,11 @@ def _with_defaults(kind: type, recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def software() -> dict[str, Any]:
-    """Git commit and package versions. "+" after the commit marks changed tracked files of lvp, experiments and
-    sweeps. Outside a checkout the commit is $LVP_COMMIT, or None."""
+    """Git commit and package versions.
+
+    "+" after the commit marks changed tracked files of lvp, experiments and sweeps. Outside a checkout the commit is
+    $LVP_COMMIT, or None.
+    """
 
     def git(*args):
         here = Path(__file__).parent

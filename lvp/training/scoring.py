@@ -23,15 +23,16 @@ def text_nats(
     """−Σ log p(token | previous tokens) over all tokens but the first, in nats.
 
     Windows of `context` tokens advance by `stride`. Every window but the first contributes its last `stride`
-    predictions, each from at least context − stride tokens. To score a text from its first token, put a line end
-    before it.
+    predictions, each from at least context − stride tokens. To score a text from its first token, put a line end before
+    it.
 
     Args:
       tokens: int [N], N ≥ 2.
       stride: from 1 to `context`; None is half of `context`.
       rows: windows per forward pass.
 
-    Raises InputError for fewer than two tokens or a stride out of range.
+    Raises:
+      InputError: there are fewer than two tokens, `context` is below 1, or `stride` is out of range.
     """
     stride = max(1, context // 2) if stride is None else stride
     groups = batches.grouped(rows, *batches.evaluation_windows(tokens, context, stride))

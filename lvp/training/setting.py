@@ -45,6 +45,11 @@ class OptimizerConfig:
     `weight_decay` is one number: matrices decay, vectors do not (`lvp.parametrization.rules.decays`). Kind "adam"
     without options records the defaults of b1, b2 and eps. Measures of the first moment need a factory with an argument
     `b1` or `b`, and measures of the second moment need `b2`. Without the argument they are absent.
+
+    Raises:
+      InputError: `kind` is unknown, or is one of `OPTIMIZERS` although `factory` is given; `factory` is not a function
+        or does not take the options; `weight_decay`, or eps of "muon", is not one number; eps by role does not name
+        exactly the roles of `lvp.roles.ROLES`; `traced` names an argument that a run cannot set.
     """
 
     kind: str = "adam"  # a key of `OPTIMIZERS`, or the name of `factory`
@@ -112,7 +117,11 @@ class OptimizerConfig:
         return optim.parametrized(factory, table, learning_rate, **options, **arguments)
 
     def check_moment_dtype(self, dtype: str) -> None:
-        """Raises InputError for an unknown dtype, and for a factory without the argument `mu_dtype`."""
+        """Checks the dtype of the first moment.
+
+        Raises:
+          InputError: the dtype is unknown, or the factory has no argument `mu_dtype`.
+        """
         if dtype not in CHOICES["dtype"]:
             raise InputError(f"moment_dtype must be one of {', '.join(CHOICES['dtype'])}, got {dtype!r}")
         if "mu_dtype" not in self._parameters:
@@ -140,7 +149,11 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The text of a setting."""
+    """The text of a setting.
+
+    Raises:
+      InputError: `order` is unknown.
+    """
 
     corpus: str  # as in `lvp.data.load`
     slice_bytes: int | None = None  # length of the training text; None takes the whole split
@@ -155,15 +168,15 @@ class DataConfig:
             raise InputError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
 
     def read_by_host(self, num_tokens: int = 0) -> bool:
-        """Whether the host reads the batches of a training text of `num_tokens` tokens, each run its own."""
+        """True if the host reads the batches of a training text of `num_tokens` tokens, each run its own."""
         return self.order == "rows" or num_tokens > DEVICE_TOKENS
 
 
 class AnySetting:
     """The base of settings of any kind: checks and derived numbers.
 
-    A setting of your own is a frozen dataclass that derives from it. It defines what raises NotImplementedError here,
-    as `Setting` does, and returns its `lvp.training.Task` from `task`.
+    A setting of your own is a frozen dataclass that derives from it. It defines the members that are not implemented
+    here, as `Setting` does, and returns its `lvp.training.Task` from `task`.
     """
 
     model: Any
@@ -174,6 +187,7 @@ class AnySetting:
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
+        """The steps, from 0, whose measures go into the outcome."""
         raise NotImplementedError
 
     @property
@@ -182,12 +196,19 @@ class AnySetting:
 
     @property
     def flops_per_run(self) -> float:
+        """Model FLOPs of one run's training, without evaluation."""
         raise NotImplementedError
 
     def check(self, run: Any) -> None:
+        """Checks that the setting can train a run.
+
+        Raises:
+          InputError: the setting cannot train the run.
+        """
         raise NotImplementedError
 
     def example_run(self) -> Any:
+        """A run to compile with."""
         raise NotImplementedError
 
     def task(self) -> Any:
@@ -195,7 +216,12 @@ class AnySetting:
         raise NotImplementedError
 
     def check_steps(self) -> None:
-        """Raises InputError for a batch, steps, final_fraction or measured_steps out of range."""
+        """Checks the sizes and steps that settings of any kind have.
+
+        Raises:
+          InputError: `batch` or `steps` is below 1, `final_fraction` is not in (0, 1], or `measured_steps` do not
+            increase or are not from 0 to steps − 1.
+        """
         for name in ("batch", "steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -226,9 +252,10 @@ class Setting(AnySetting):
     """The part of a run that is compiled.
 
     Raises:
-      InputError: a size below 1, a fraction or step out of range, micro-batches that do not divide the batch, an
-        unknown measure, a clip_norm that is not above zero, or a moment_dtype that the optimizer does not have. The
-        error names the field.
+      InputError: a size is below 1, a fraction or step is out of range, the micro-batches do not divide the batch or
+        are too few for the optimizer, a measure is unknown or not possible with `scan`, a scored step has no scored
+        text or is not measured, `clip_norm` is not above zero, or the optimizer does not have `moment_dtype`. The error
+        names the field.
     """
 
     model: DecoderConfig  # shapes and switches of the decoder
@@ -276,7 +303,12 @@ class Setting(AnySetting):
             raise InputError(f"cooldown must be a fraction of the steps in [0, 1], got {self.cooldown}")
 
     def check(self, run: "Run") -> None:
-        """Raises InputError for a run that this setting cannot train."""
+        """Checks that the setting can train a run.
+
+        Raises:
+          InputError: the run's options are not those that the setting traces, the setting has no cool-down for the
+            warm-up, or warm-up and cool-down exceed the steps.
+        """
         if set(run.options) != set(self.optimizer.traced):
             wanted, given = (", ".join(sorted(x)) or "none" for x in (self.optimizer.traced, run.options))
             raise InputError(f"a run must give the options that its setting traces ({wanted}), got {given}")
@@ -324,8 +356,8 @@ class Run:
     """The traced numbers of one run. `Run.under` makes them from the table of a parametrization.
 
     Raises:
-      InputError: a rate that is not finite and above zero; a negative std, option or warm-up; a mapping that does not
-        name exactly the roles of `lvp.roles.ROLES`.
+      InputError: a rate is not finite and above zero; a std or an option is not finite, or is negative; the warm-up is
+        negative; a mapping does not name exactly the roles of `lvp.roles.ROLES`.
     """
 
     learning_rates: Mapping[str, float]  # role → rate; its peak if the setting has a schedule
@@ -365,11 +397,12 @@ class Run:
             role `output`, which takes the row "tied" if the table has one.
           learning_rate: the rate that the table's multipliers multiply (`Table.learning_rate` says which).
           seed: of init and data order.
-          rates: role → learning rate instead of the table's. stds: role → init std instead of the table's.
+          rates: role → learning rate instead of the table's.
+          stds: role → init std instead of the table's.
           **more: the other fields.
 
         Raises:
-          InputError: a role that the table does not have; a number out of range.
+          InputError: the table does not have a role, or a number is out of range.
         """
         for given in (rates or {}, stds or {}):
             for role in given:
@@ -411,9 +444,14 @@ def traced_table(run: Mapping[str, Any], *, width: int, vocab: int) -> Table:
 
 
 def check_positive(what: str, value: Any, *, zero: bool = False) -> float:
-    """`value` as a float.
+    """`value` as a float, after a check.
 
-    Raises InputError, which names `what`, for a value that is not a finite number above zero (or, with `zero`, zero).
+    Args:
+      what: names the value in errors.
+      zero: True allows zero.
+
+    Raises:
+      InputError: the value is not a finite number above zero or, if allowed, zero.
     """
     try:
         number = float(value)

@@ -46,10 +46,18 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, cache: Path) -> Any:
-        """The setting's dataset on disk, made under `cache` if missing. Raises InputError if it does not fit."""
+        """The setting's dataset on disk, made under `cache` if missing.
+
+        Raises:
+          InputError: the corpus cannot be used, or does not fit the setting.
+        """
 
     def check_data(self, cache: Path) -> None:
-        """Raises the InputError of data in files or in a bucket that are missing or empty, without a download."""
+        """Checks that data in files or in a bucket exist, without a download.
+
+        Raises:
+          InputError: the data are missing or empty.
+        """
         self.prepare(cache)
 
     @abstractmethod
@@ -73,13 +81,21 @@ class Task(ABC):
         """The shapes of the program's data, to compile without a dataset. The evaluation has one group of rows."""
 
     def check_runs(self, runs: Iterable[Any]) -> None:
-        """Raises InputError for a run that the setting cannot train."""
+        """Checks that the setting can train every run.
+
+        Raises:
+          InputError: the setting cannot train a run.
+        """
         for run in runs:
             self.setting.check(run)
 
     @abstractmethod
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
-        """Raises InputError if a mesh of these sizes cannot train the setting."""
+        """Checks that a mesh of these sizes can train the setting.
+
+        Raises:
+          InputError: the mesh cannot train the setting.
+        """
 
     def outcome(self, dataset: Any, outcome: Outcome) -> dict[str, Any]:
         """The outcome as a record has it, with the columns that follow from it and the dataset."""
@@ -127,7 +143,8 @@ class LanguageTask(Task):
         """The outcome with `train_bits_per_byte`, `valid_bits_per_byte` and, for a scored text, `perplexity_by_…`.
 
         With scored steps, `perplexities_by_…` are lists over the measured steps, None for a step without a score. The
-        other columns are None for a diverged run. Bits per byte are also None for synthetic tokens."""
+        other columns are None for a diverged run. Bits per byte are also None for synthetic tokens.
+        """
         return asdict(outcome) | bits_per_byte(dataset, outcome) | perplexities(dataset, outcome)
 
 
@@ -145,11 +162,11 @@ def train(setting: AnySetting, run: Any, *, cache: Path | None = None) -> dict[s
       cache: directory of prepared data; None is the folder `data` of `lvp.files.cache_dir()`, which sweeps use too.
 
     Returns:
-      The fields of `Outcome` and the columns that follow from the dataset (bits per byte, perplexities), as the
-      record of the same run in a sweep has them.
+      The fields of `Outcome` and the columns that follow from the dataset (bits per byte, perplexities), as the record
+      of the same run in a sweep has them.
 
     Raises:
-      InputError: a corpus that is unusable or does not fit the setting, or a run that the setting cannot train.
+      InputError: the corpus cannot be used or does not fit the setting, or the setting cannot train the run.
     """
     task = task_for(setting)
     task.check_runs([run])
@@ -161,7 +178,8 @@ def train(setting: AnySetting, run: Any, *, cache: Path | None = None) -> dict[s
 def prepare_tokens(config: DataConfig, vocab: int | None, cache: Path) -> data.Dataset:
     """The token dataset of a data configuration and a vocabulary size, made under `cache` if it is missing.
 
-    Raises InputError for an unusable corpus, and for a vocabulary size that is None or does not fit the corpus.
+    Raises:
+      InputError: the corpus cannot be used, or `vocab` is None or does not fit the corpus.
     """
     return data.prepare(
         config.corpus,
@@ -174,9 +192,13 @@ def prepare_tokens(config: DataConfig, vocab: int | None, cache: Path) -> data.D
 
 
 def check_corpus(spec: str, cache: Path, prepare: Callable[[Path], Any]) -> None:
-    """Raises the InputError of a corpus in files or in a bucket that is missing or empty.
+    """Checks that the files or objects of a corpus exist. It trains no tokenizer and downloads nothing.
 
-    Trains no tokenizer and downloads nothing. `prepare` checks a corpus of another kind, or of an unknown one.
+    Args:
+      prepare: is called with `cache` to check a corpus of another kind, or of an unknown one.
+
+    Raises:
+      InputError: the files or objects are missing or empty, or the corpus is unknown.
     """
     kind, _, path = spec.partition(":")
     if is_address(path) and kind in ("text", "tokens"):

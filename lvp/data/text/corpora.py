@@ -55,7 +55,11 @@ def _zipf(argument: str | None, cache: Path, valid_bytes: int | None) -> documen
 
 
 def path_of(kind: str, argument: str) -> Path:
-    """The absolute path in `kind:argument`. Raises InputError if it is empty, invalid or an address in a bucket."""
+    """The absolute path in `kind:argument`.
+
+    Raises:
+      InputError: the path is empty or invalid, or is an address in a bucket.
+    """
     if not argument:
         raise InputError(f"the corpus {kind} needs a path; write {kind}:PATH")
     if is_address(argument):
@@ -76,7 +80,11 @@ _SOURCES: Mapping[str, Callable[[str | None, Path, int | None], documents.Source
 
 
 def split(spec: str) -> tuple[str, str | None]:
-    """(kind, text after the colon or None). Raises InputError for an unknown kind."""
+    """(kind, text after the colon or None).
+
+    Raises:
+      InputError: the kind is unknown.
+    """
     kind, colon, argument = spec.partition(":")
     if kind not in _SOURCES:
         raise unknown("corpus", kind, _SOURCES)
@@ -86,7 +94,9 @@ def split(spec: str) -> tuple[str, str | None]:
 def absolute(spec: str) -> str:
     """The specification with an absolute path, if it has a path.
 
-    Raises InputError for an unknown kind, and for a path that `path_of` refuses."""
+    Raises:
+      InputError: the kind is unknown, the path is invalid, or the kind cannot be read from a bucket.
+    """
     kind, argument = split(spec)
     if is_address(argument) and kind in ("text", "tokens"):
         return spec
@@ -94,27 +104,38 @@ def absolute(spec: str) -> str:
 
 
 def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documents.Source:
-    """The text that spec names, as a training and a validation part.
+    """The text that `spec` names, as a training and a validation part.
 
-    valid_bytes: approximate size in bytes of the validation part, for `text:` and for `tfds:` datasets with neither a
-    validation nor a test split. At most a tenth of the text is used; None is a tenth. cache: as in `load`. Raises
-    InputError as `load` does, but not for a large text. Raises InputError for zipf and tokens, which have no text. The
-    content of files is checked when it is read."""
+    The content of files is checked when it is read.
+
+    Args:
+      spec: as in `load`.
+      cache: directory of downloads, made if it does not exist.
+      valid_bytes: approximate size in bytes of the validation part, for `text:` and for `tfds:` datasets with neither a
+        validation nor a test split. At most a tenth of the text is used; None is a tenth.
+
+    Raises:
+      InputError: the name is unknown; the corpus is zipf or tokens, which have no text; the text is missing or empty.
+    """
     kind, argument = split(spec)
     return _SOURCES[kind](argument, Path(cache).absolute(), valid_bytes)
 
 
 def load(spec: str, *, cache: Path) -> Corpus:
-    """Loads the corpus that spec names: python-docs, wikitext2[:DIR], text:PLACE, tfds:NAME or zipf[:EXPONENT].
+    """Loads a corpus by name.
 
-    "python-docs" is the text of the Python standard library (lvp.data.text.python_docs). "wikitext2" without a
-    directory reads a local copy or downloads it (lvp.data.text.wikitext2). "text" is any UTF-8 text: a file, a
-    directory, or an address in a bucket (lvp.data.text.documents). "tfds" is any text of TensorFlow Datasets
-    (lvp.data.text.tfds_text). "zipf" is synthetic tokens without text (lvp.data.text.zipf). cache is the directory of
-    downloads, created if it does not exist.
+    "python-docs" is the text of the Python standard library (`lvp.data.text.python_docs`). "wikitext2" without a
+    directory reads a local copy or downloads it (`lvp.data.text.wikitext2`). "text" is any UTF-8 text: a file, a
+    directory, or an address in a bucket (`lvp.data.text.documents`). "tfds" is any text of TensorFlow Datasets
+    (`lvp.data.text.tfds_text`). "zipf" is synthetic tokens without text (`lvp.data.text.zipf`).
 
-    Raises InputError for an unknown name, for a text that is missing, empty, binary or not UTF-8, and for a text with a
-    part larger than 4 GiB (use `python -m lvp tokenize`).
+    Args:
+      spec: python-docs, wikitext2[:DIR], text:PLACE, tfds:NAME or zipf[:EXPONENT].
+      cache: directory of downloads, made if it does not exist.
+
+    Raises:
+      InputError: the name is unknown or is tokens; the exponent is out of range; the text is missing, empty, binary or
+        not UTF-8; or a part of the text is larger than 4 GiB (use `python -m lvp tokenize`).
     """
     kind, argument = split(spec)
     if kind == "zipf":

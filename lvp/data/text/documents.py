@@ -96,7 +96,8 @@ def _border(file: BinaryIO, at: int) -> int:
 def _tails(sizes: Sequence[int], valid_bytes: int | None) -> list[int]:
     """Number of validation bytes at the end of every file: a tenth, or its share of valid_bytes if that is less.
 
-    The shares of small files are combined, at the end of some of them."""
+    The shares of small files are combined, at the end of some of them.
+    """
     total = sum(sizes)
     if valid_bytes is None or 10 * valid_bytes >= total:
         return [size // 10 for size in sizes]
@@ -115,10 +116,14 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
     """The text of a file, or of all files below a directory in the order of their relative paths.
 
     Hidden files are left out (`lvp.data.text.splits.files`). Every other file must be UTF-8 text, so that no file is
-    left out silently. Validation is the ends of files, cut between two characters: a tenth of each file, or about
-    valid_bytes bytes in total if that is less. Both parts of a file end with a line end, which is added if it is
-    missing. Raises InputError for a missing file, and if no file has 10 bytes. Raises InputError, while reading, for a
-    binary file or a file that is not UTF-8.
+    left out silently. Validation is the ends of files, cut between two characters. Both parts of a file end with a line
+    end, which is added if it is missing.
+
+    Args:
+      valid_bytes: approximate size of the validation part in bytes, at most a tenth of each file; None is a tenth.
+
+    Raises:
+      InputError: a file is missing, or no file has 10 bytes. While reading: a file is binary or not UTF-8.
     """
     paths = list(splits.files(path))
     try:
@@ -144,11 +149,16 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
 
 
 def of_bucket(address: str, valid_bytes: int | None) -> Source:
-    """The text of the object at an address, or of all objects below it, divided as in `of_files`. Reads only the byte
-    ranges that are needed.
+    """The text of the object at an address, or of all objects below it, divided as in `of_files`.
+
+    Only the byte ranges that are needed are read.
+
+    Args:
+      valid_bytes: as in `of_files`.
 
     Raises:
-      InputError: there is no object, the server refuses, or the text is too small.
+      InputError: there is no object, the server refuses, or no object has 10 bytes. While reading: an object is binary
+        or not UTF-8.
     """
     objects = [(f, o) for f, o in buckets.files(address) if not any(p[0] == "." for p in o.name.split("/"))]
     sizes = [entry.size for _, entry in objects]
@@ -160,7 +170,11 @@ def of_bucket(address: str, valid_bytes: int | None) -> Source:
 
 
 def _source(place: Path | str, contents: list, files: list[_File]) -> Source:
-    """The source of files. `contents`: values that change if the text changes."""
+    """The source of files.
+
+    Args:
+      contents: values that change if the text changes.
+    """
     tails = sum(file.tail for file in files)
     train = Text(sum(file.size for file in files) - tails, partial(_blocks, files, False))
     valid = Text(tails, partial(_blocks, files, True))

@@ -8,10 +8,15 @@ from lvp.errors import InputError
 
 
 def fetch(url: str, sha256: str, *, what: str, way_out: str) -> bytes:
-    """Downloads url and returns its content, whose sha256 (hex) must match.
+    """Downloads a file and returns its content.
 
-    Raises InputError if the download fails or the digest differs. The message contains `what`, the name of the release,
-    and ends with `way_out`, the remedy.
+    Args:
+      sha256: the digest of the content, in hex.
+      what: names the release in errors.
+      way_out: the remedy in errors.
+
+    Raises:
+      InputError: the download fails, or the digest differs.
     """
     try:
         with urllib.request.urlopen(url, timeout=60) as response:

@@ -56,8 +56,13 @@ def load(library: Path | None = None) -> tuple[bytes, bytes]:
 
     A document goes to validation if validation is then at most a tenth of the text so far. Both parts therefore begin
     with English text (about 420 kB and 46 kB), and the first bytes of both are the same kind of text.
-    library is the standard library's directory; None takes the library of this Python. Raises InputError if it has no
-    text, and OSError if a part of it cannot be read: the corpus would differ without that part.
+
+    Args:
+      library: directory of the standard library; None takes the library of this Python.
+
+    Raises:
+      InputError: the library has no text.
+      OSError: a part of the library cannot be read. The corpus would differ without that part.
     """
     library = library or Path(sysconfig.get_path("stdlib"))
     train, valid = [], []

@@ -28,8 +28,9 @@ def ended(text: bytes) -> bytes:
 def read(path: Path) -> bytes:
     """The bytes of a UTF-8 text file, unchanged (line ends and byte-order mark included); may be empty.
 
-    Raises InputError, with the file's name, if it is missing, unreadable, binary (a NUL byte) or not UTF-8. The last
-    two errors give the offset in bytes.
+    Raises:
+      InputError: the file is missing, unreadable, binary (a NUL byte) or not UTF-8. The error has the file's name and,
+        for the last two, the offset in bytes.
     """
     content = storage.read_input(path)
     _check(content, path, 0)
@@ -50,8 +51,13 @@ def blocks(file: BinaryIO, begin: int, end: int, name: Path | BucketFile | str) 
     """Yields the bytes of an open file from `begin` to `end` as (end offset, block of at most BLOCK bytes).
 
     Blocks before the last end with a line end. Within a line longer than a block, they end between two characters. A
-    block depends only on the end of the block before it. Raises InputError as `read` does, and if the file ends before
-    `end`.
+    block depends only on the end of the block before it.
+
+    Args:
+      name: names the file in errors.
+
+    Raises:
+      InputError: the text is binary (a NUL byte) or not UTF-8, or the file ends before `end`.
     """
     file.seek(begin)
     while begin < end:
@@ -70,8 +76,11 @@ def blocks(file: BinaryIO, begin: int, end: int, name: Path | BucketFile | str) 
 def files(path: Path) -> Iterator[Path]:
     """The path itself, or all files below a directory in the order of their relative paths.
 
-    Hidden files and directories (".…") and linked directories are left out. Raises InputError if a directory cannot be
-    read."""
+    Hidden files and directories (".…") and linked directories are left out.
+
+    Raises:
+      InputError: a directory cannot be read.
+    """
     if not path.is_dir():
         yield path
         return

@@ -26,13 +26,20 @@ def _blocks(records: Any, feature: str, first: int, last: int) -> Iterator[Block
 
 
 def of_dataset(name: str, valid_bytes: int | None) -> Source:
-    """The text of a dataset NAME[/CONFIG][:VERSION][#FEATURE]; FEATURE is required if there are several texts.
+    """The text of a dataset of TensorFlow Datasets.
 
     The data directory is TFDS's own ($TFDS_DATA_DIR, else ~/tensorflow_datasets). A dataset that is not prepared is
     prepared as array_record, for which many datasets need TensorFlow. Training text is the split "train". Validation is
-    the split "validation", else the split "test", else the last tenth of the documents of "train", or fewer documents
-    if they hold valid_bytes bytes. Raises InputError for a dataset that does not exist, has no text, or cannot be
-    prepared or read without TensorFlow.
+    the split "validation", else the split "test", else the last documents of "train".
+
+    Args:
+      name: NAME[/CONFIG][:VERSION][#FEATURE]. FEATURE is required if there are several texts.
+      valid_bytes: size in bytes at which the last documents of "train" suffice. At most a tenth of the documents is
+        used; None is a tenth.
+
+    Raises:
+      InputError: the dataset does not exist, has no text or no split "train", has several texts and no FEATURE, is too
+        small, or cannot be prepared or read without TensorFlow.
     """
     import tensorflow_datasets as tfds
 

@@ -28,7 +28,11 @@ def find() -> Path | None:
 
 
 def split_files(directory: Path) -> dict[str, Path]:
-    """Files of the splits train, valid and (if present) test. Raises InputError if train or valid is missing."""
+    """Files of the splits train, valid and (if present) test.
+
+    Raises:
+      InputError: train or valid is missing.
+    """
     if not directory.is_dir():
         raise InputError(f"no WikiText-2 at {directory}: no such directory; {_WAY_OUT}")
     for pattern in _NAMES:
@@ -40,9 +44,13 @@ def split_files(directory: Path) -> dict[str, Path]:
 
 
 def download(directory: Path, url: str, sha256: str) -> None:
-    """Downloads and verifies the raw release, and writes its files (wiki.train.raw, …) into directory.
+    """Downloads and verifies the raw release, and writes its files (wiki.train.raw, …) into a directory.
 
-    Raises InputError if the download fails or the archive does not have that sha256 (hex).
+    Args:
+      sha256: the digest of the archive, in hex.
+
+    Raises:
+      InputError: the download fails, the digest differs, or a file cannot be written.
     """
     archive = downloads.fetch(url, sha256, what="WikiText-2", way_out=_WAY_OUT)
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
@@ -61,18 +69,25 @@ def _downloaded(cache: Path) -> Path:
 
 
 def load(directory: Path | None, *, cache: Path) -> tuple[bytes, bytes]:
-    """(train, valid), byte for byte the files in directory; None uses the result of `find`, or a download.
+    """(train, valid), byte for byte the files in a directory.
 
-    Raises InputError if the files or the network are missing, or a file is empty, binary or not UTF-8.
+    Args:
+      directory: None takes the directory of `find`, or a download.
+      cache: directory of downloads.
+
+    Raises:
+      InputError: a file is missing, empty, binary or not UTF-8, or the download fails.
     """
     train, valid = _texts(directory, cache, "train", "valid")
     return train, valid
 
 
 def test(directory: Path | None, *, cache: Path) -> bytes:
-    """The test split, byte for byte the file in directory; None uses the result of `find`, or a download.
+    """The test split, byte for byte the file in a directory. The arguments are those of `load`.
 
-    Raises InputError as `load` does, and if there is no test file."""
+    Raises:
+      InputError: a file is missing, the test file is empty, binary or not UTF-8, or the download fails.
+    """
     return _texts(directory, cache, "test")[0]
 
 

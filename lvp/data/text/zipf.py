@@ -31,7 +31,11 @@ _LARGEST_EXPONENT = 8.0
 
 
 def parse_exponent(text: str) -> float:
-    """The exponent in `zipf:EXPONENT`. Raises InputError unless it is a number from 0 (uniform) to 8."""
+    """The exponent in `zipf:EXPONENT`, from 0 (uniform) to 8.
+
+    Raises:
+      InputError: the text is not a number from 0 to 8.
+    """
     try:
         exponent = float(text)
     except ValueError:

@@ -155,7 +155,11 @@ def described(path: Path, vocab: int) -> TokenFile:
 
 
 def _sized(file: TokenFile, size: int) -> TokenFile:
-    """The file. Raises InputError unless it has `size` bytes."""
+    """The file, after a check of its size.
+
+    Raises:
+      InputError: the file does not have `size` bytes.
+    """
     expected = file.offset + file.length * np.dtype(file.dtype).itemsize
     if size != expected:
         problem = "truncated" if size < expected else "longer than expected"

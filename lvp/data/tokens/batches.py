@@ -10,10 +10,18 @@ from lvp.errors import InputError
 def random_windows(tokens: jax.Array, key: jax.Array, step: jax.Array | int, batch: int, context: int) -> jax.Array:
     """Uniformly random windows of a token array, int32 [batch, context + 1], a pure function of (key, step).
 
-    tokens int32 [N], N > context; key a PRNG key, step any integer. All three may be traced. batch and context are
-    constants. A resumed run draws the same windows. A window is `context` inputs and the token after the last: inputs
-    [:, :-1], targets [:, 1:]. Every start from 0 to N − context − 1 is equally likely, with replacement. Raises
-    InputError when tracing if N ≤ context.
+    A resumed run draws the same windows. A window is `context` inputs and the token after the last: inputs [:, :-1],
+    targets [:, 1:]. Every start from 0 to N − context − 1 is equally likely, with replacement.
+
+    Args:
+      tokens: int32 [N], N > context; may be traced.
+      key: a PRNG key; may be traced.
+      step: any integer; may be traced.
+      batch: number of windows, a constant.
+      context: number of inputs of a window, a constant.
+
+    Raises:
+      InputError: N ≤ context, when the function is traced.
     """
     (length,) = tokens.shape
     if length <= context:
@@ -26,13 +34,21 @@ def random_windows(tokens: jax.Array, key: jax.Array, step: jax.Array | int, bat
 def evaluation_windows(tokens: np.ndarray, context: int, stride: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Windows that cover a token array, so that every token but the first is a target exactly once.
 
-    tokens int [N], N ≥ 2. Window k begins at k · stride. In every window but the first, only the last `stride` targets
-    count: at least context − stride tokens before them are visible. stride=None is `context`: neighbouring windows then
-    share one token, a target in the first and an input in the second.
+    Window k begins at k · stride. In every window but the first, only the last `stride` targets count: at least
+    context − stride tokens before them are visible.
 
-    Returns NumPy arrays (windows int32 [n, context + 1], weights float32 [n, context]). weights are 1 for targets that
-    count, and 0 for the others and for the padding (token 0) of the last window. Raises InputError if N < 2,
-    context < 1, or stride is not from 1 to context.
+    Args:
+      tokens: int [N], N ≥ 2.
+      context: number of inputs of a window, at least 1.
+      stride: from 1 to `context`. None is `context`: neighbouring windows then share one token, a target in the first
+        and an input in the second.
+
+    Returns:
+      NumPy arrays (windows int32 [n, context + 1], weights float32 [n, context]). Weights are 1 for targets that count,
+      and 0 for the others and for the padding (token 0) of the last window.
+
+    Raises:
+      InputError: N < 2, context < 1, or stride is not from 1 to context.
     """
     tokens, stride = np.asarray(tokens), context if stride is None else stride
     if tokens.size < 2 or context < 1:

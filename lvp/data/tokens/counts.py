@@ -24,7 +24,7 @@ def count(tokenizer: Path, corpus: Path, *, limit: int = LIMIT) -> tuple[np.ndar
       of a line), without the special tokens that a tokenizer may add to a document.
 
     Raises:
-      InputError: a file that cannot be read, is no tokenizer, or is not text; a text without tokens.
+      InputError: a file cannot be read, is no tokenizer or is not text, or the text has no tokens.
     """
     loaded = loading.load(Path(tokenizer))
     counts, read = np.zeros(loaded.vocab_size, np.int64), 0

@@ -28,7 +28,8 @@ class Dataset:
 
     The first num_tokens of the training files belong to the dataset, and num_valid_tokens of the validation files. The
     files have more tokens only for the corpus `tokens:PATH`. The numbers are stored so that a sweep can be read without
-    the files."""
+    the files.
+    """
 
     tokens_train: Path  # file of tokens below vocab, or directory (`lvp.data.tokens.arrays`)
     tokens_valid: Path  # the same
@@ -51,14 +52,22 @@ class Dataset:
 
     @classmethod
     def from_dict(cls, values: Mapping) -> "Dataset":
-        """The inverse of to_dict. Raises KeyError or TypeError for missing or unknown keys."""
+        """The inverse of `to_dict`.
+
+        Raises:
+          TypeError: keys are missing or unknown.
+        """
         fields = {**values, **{name: Path(values[name]) for name in _PATHS if values.get(name)}}
         if fields.get("scored_words"):
             fields["scored_words"] = scored.WordCounts(*fields["scored_words"])
         return cls(**fields)
 
     def tokens(self, split: str, *, mapped: bool = False) -> np.ndarray:
-        """The tokens of "train" or "valid", in their dtype; `mapped`: memory maps, which may be larger than memory."""
+        """The tokens of "train" or "valid", in their dtype.
+
+        Args:
+          mapped: True gives a memory map, which may be larger than memory.
+        """
         place, first, count = {
             "train": (self.tokens_train, 0, self.num_tokens),
             "valid": (self.tokens_valid, self.first_valid, self.num_valid_tokens),
@@ -75,8 +84,9 @@ class Dataset:
         return streams.frequencies(self.tokens("train", mapped=True), self.vocab)
 
     def pair_frequencies(self) -> np.ndarray:
-        """Frequencies of pairs (token, next token), float64 [vocab, vocab], with sum 1: of tokens_train, or exact for
-        zipf. A text's tokens must fit into memory.
+        """Frequencies of pairs (token, next token), float64 [vocab, vocab], with sum 1.
+
+        They are those of tokens_train, which must fit into memory, or exact for zipf.
         """
         kind, _, exponent = self.spec.partition(":")
         if kind == "zipf":
@@ -110,20 +120,28 @@ def prepare(
 ) -> Dataset:
     """Tokenizes the first bytes of a corpus with a tokenizer of exactly `vocab` tokens, trained on the corpus.
 
-    spec: see lvp.data.load. The training text is the first slice_bytes bytes of the corpus's training part, cut at a
-    whole character; None or a larger number takes the whole part. valid_bytes is the same for the validation part.
-    scored_spec names another text (see lvp.data.tokens.scored), which is taken whole and never trained on. The
-    tokenizer is trained on the whole training part, so all slices of a corpus share it. For zipf there is no text:
-    4 bytes count as one token, and None means 2^20 and 2^17 tokens. tokens:PATH is a directory made by `python -m lvp
-    tokenize`, a directory that contains it as PATH/VOCAB, or token files of another project; its tokens are not copied.
-    tokens:ADDRESS is a directory in a bucket, which is downloaded once. With tokens, a size in bytes counts the mean
-    number of bytes per token, or 4 if the text is unknown, and vocab may be larger than that of the tokens.
+    The tokenizer is trained on the whole training part, so all slices of a corpus share it. For zipf there is no text:
+    4 bytes count as one token. tokens:PATH is a directory made by `python -m lvp tokenize`, a directory that contains
+    it as PATH/VOCAB, or token files of another project; its tokens are not copied. tokens:ADDRESS is a directory in a
+    bucket, which is downloaded once. With tokens, a size in bytes counts the mean number of bytes per token, or 4 if
+    the text is unknown, and `vocab` may be larger than that of the tokens.
 
     All other files are kept under `cache` and made by one process at a time. A second call reads and verifies them and
-    imports neither SentencePiece (except for tokens) nor TFDS (except for tfds). Raises InputError
-    for an unusable corpus (see lvp.data.load) or scored text; a vocabulary below 256 (zipf: 2), larger than the corpus
-    supports or too small for the tokens; sizes that are not positive or leave fewer than two tokens; a cache
-    that cannot be written.
+    imports neither SentencePiece (except for tokens) nor TFDS (except for tfds).
+
+    Args:
+      spec: as in `lvp.data.load`, or tokens:PATH or tokens:ADDRESS.
+      vocab: size of the vocabulary.
+      slice_bytes: size of the training text: the first bytes of the corpus's training part, cut at a whole character.
+        None or a larger number takes the whole part; for zipf, None is 2^20 tokens.
+      valid_bytes: the same for the validation part; for zipf, None is 2^17 tokens.
+      cache: directory of the files.
+      scored_spec: another text (`lvp.data.tokens.scored`), which is taken whole and never trained on.
+
+    Raises:
+      InputError: the corpus or the scored text cannot be used; `vocab` is below 256 (zipf and tokens: 2), larger than
+        the corpus supports or too small for the tokens; a size is not positive or leaves fewer than two tokens; or the
+        cache cannot be written.
     """
     cache = Path(cache).absolute()
     kind = spec.partition(":")[0]
@@ -224,8 +242,10 @@ def _head(count: int, meta: Mapping | None, split: str, limit: int | None) -> tu
 
 
 def _token_place(place: str, vocab: int, cache: Path) -> Path:
-    """The local file or directory of the tokens at `place` (a path or an address). If `place` holds one directory per
-    vocabulary, the directory of `vocab`."""
+    """The local file or directory of the tokens at `place`, a path or an address.
+
+    If `place` holds one directory per vocabulary, it is the directory of `vocab`.
+    """
     if is_address(place):
         return shards.local_copy(place, vocab, cache)
     named = corpora.path_of("tokens", place)

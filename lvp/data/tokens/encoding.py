@@ -34,7 +34,8 @@ def in_order(
 def in_processes(workers: int | None = None) -> Iterator[Mapped]:
     """A `map` that uses processes of this machine.
 
-    workers: number of processes; None is the number of cores. 1 uses the present process.
+    Args:
+      workers: number of processes; None is the number of cores. 1 uses the present process.
     """
     workers = workers or cores()
     if workers == 1:

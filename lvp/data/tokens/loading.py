@@ -39,7 +39,11 @@ class AnyTokenizer(Protocol):
         """The ids of the tokens that separate documents, by "bos" and "eos"; empty without such tokens."""
 
     def encode(self, text: bytes, begins: bool = True) -> np.ndarray:
-        """The ids of UTF-8 text without separators, int32 [N]. `begins`: the text is the beginning of a document."""
+        """The ids of UTF-8 text without separators, int32 [N].
+
+        Args:
+          begins: True if the text is the beginning of a document.
+        """
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> bytes:
         """The text of ids."""
@@ -111,7 +115,12 @@ def _pieces(text: bytes) -> Iterator[str]:
 
 
 def from_bytes(model: bytes) -> AnyTokenizer:
-    """The tokenizer in a file's content. Raises any exception if the content is no tokenizer."""
+    """The tokenizer in a file's content.
+
+    Raises:
+      InputError: the package `tokenizers` is missing.
+      Exception: the content is no tokenizer. The class depends on the tokenizer's library.
+    """
     if model.lstrip()[:1] == b"{":
         return HuggingFace(model)
     import sentencepiece

@@ -11,7 +11,8 @@ class WordCounts(NamedTuple):
     """Word counts of a text whose words are separated by white space.
 
     WikiText's own perplexities count `tokens`: a line end is a token to be predicted (Merity et al. 2016). WikiText-2's
-    test text has 245,569 tokens and 241,211 words."""
+    test text has 245,569 tokens and 241,211 words.
+    """
 
     tokens: int  # words and line ends
     words: int  # words only
@@ -23,9 +24,15 @@ class WordCounts(NamedTuple):
 
 
 def load(spec: str, *, cache: Path) -> bytes:
-    """Loads the text that spec names: the test split of wikitext2[:DIR], text:FILE, or python-docs' validation part.
+    """Loads a text to be scored.
 
-    Raises InputError for another spec, and for a text that is missing, empty, binary or not UTF-8."""
+    Args:
+      spec: wikitext2[:DIR] (its test split), text:FILE, or python-docs (its validation part).
+      cache: directory of downloads.
+
+    Raises:
+      InputError: `spec` is another one, or the text is missing, empty, binary or not UTF-8.
+    """
     kind, _, argument = spec.partition(":")
     path = corpora.path_of(kind, argument) if ":" in spec else None
     if kind == "wikitext2":

@@ -59,7 +59,11 @@ class Place:
         return self.files.path if isinstance(self.files, Directory) else None
 
     def signed(self, name: str, shape: Shape) -> dict[str, Any] | None:
-        """The content of a JSON file that `sign` wrote; None without it. Raises InputError if it is damaged."""
+        """The content of a JSON file that `sign` wrote; None if there is no file.
+
+        Raises:
+          InputError: the file is damaged, or does not have the shape.
+        """
         content, body, digest = self.files.read(name), None, None
         if content is None:
             return None
@@ -80,7 +84,7 @@ class Place:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a directory of tokens has a file of this name."""
+    """True if a directory of tokens has a file of this name."""
     return name in (META, SETTINGS, *TOKENIZERS) or re.fullmatch(r"(train|valid)-\d{5,}\.(npy|json)", name) is not None
 
 
@@ -97,6 +101,7 @@ class Shard(NamedTuple):
 
 
 def dtype_of(vocab: int) -> np.dtype:
+    """The dtype of the tokens of a vocabulary of this size."""
     return np.dtype("<u2" if vocab <= 1 << 16 else "<i4")
 
 
@@ -104,7 +109,7 @@ def make(shard: Shard) -> dict[str, Any]:
     """Makes a shard, unless it exists whole, and returns its record.
 
     Raises:
-      InputError: the shard was made with other settings.
+      InputError: the shard was made with other settings, or the place has another tokenizer.
     """
     place = Place(shard.place)
     if (record := _record(place, shard)) is not None:
@@ -137,7 +142,11 @@ def _record(place: Place, shard: Shard) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=1)
 def _tokenizer(place: str, file: str, fingerprint: str) -> loading.AnyTokenizer:
-    """The tokenizer of a place. Raises InputError if it is damaged, or is another one."""
+    """The tokenizer of a place.
+
+    Raises:
+      InputError: the tokenizer is damaged, or is another one.
+    """
     try:
         tokenizer = loading.from_bytes(place_of(place).read(file) or b"")
     except InputError:
@@ -189,7 +198,11 @@ def read(directory: Path) -> dict[str, Any]:
 
 
 def tokenizer_of(directory: Path, meta: Mapping[str, Any]) -> loading.AnyTokenizer:
-    """The tokenizer of a directory of tokens. Raises InputError if it differs from the one in `meta`."""
+    """The tokenizer of a directory of tokens.
+
+    Raises:
+      InputError: the file is missing or damaged, or is not the tokenizer in `meta`.
+    """
     named = meta["settings"]["tokenizer"]
     if named["file"] not in TOKENIZERS:
         raise _another(str(directory), named["file"])

@@ -15,8 +15,14 @@ _COUNTED = 1 << 24  # tokens counted at a time
 class _HostBatches:
     """Batches of rows that the host reads from a token array by training step.
 
-    tokens int [N], in memory or memory-mapped; positions have 64 bits. A row is `context` inputs and the token after
-    them. batch is the number of rows in a step. Raises InputError if the array is shorter than one row.
+    A row is `context` inputs and the token after them.
+
+    Args:
+      tokens: int [N], in memory or memory-mapped; positions have 64 bits.
+      batch: number of rows in a step.
+
+    Raises:
+      InputError: the array is shorter than one row.
     """
 
     def __init__(self, tokens: np.ndarray, *, context: int, batch: int, seed: int):
@@ -70,7 +76,8 @@ class Windows(_HostBatches):
 def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
     """Unigram frequencies of a token array that may be larger than memory, float64 [vocab], with sum 1.
 
-    The result is longer if there are tokens outside of the vocabulary."""
+    The result is longer if there are tokens outside of the vocabulary.
+    """
     counts = np.zeros(vocab, np.int64)
     for start in range(0, len(tokens), _COUNTED):
         part = np.bincount(tokens[start : start + _COUNTED], minlength=vocab)
@@ -82,7 +89,9 @@ def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
 def prefetched(feed: Callable[[int], tuple[int, Any]]) -> Callable[[int], tuple[int, Any]]:
     """The same feed, but a thread reads the next data while the caller uses the present data.
 
-    feed: step → (stop, the data of the steps from step to stop − 1)."""
+    Args:
+      feed: step → (stop, the data of the steps from step to stop − 1).
+    """
     pool = ThreadPoolExecutor(1)
     ahead: dict[int, Future] = {}
 

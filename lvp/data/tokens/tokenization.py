@@ -31,7 +31,12 @@ _LOG_SECONDS = 30.0  # time between progress lines without a terminal
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments that determine the tokens."""
+    """The arguments that determine the tokens.
+
+    Raises:
+      InputError: neither a vocabulary nor a tokenizer is given, the vocabulary to train is below 256, or a number of
+        bytes is below 1.
+    """
 
     spec: str  # a text (`lvp.data.text.corpora.load`)
     vocab: int | None = None  # size of the vocabulary to train; with a tokenizer: at least its size
@@ -52,6 +57,7 @@ class Settings:
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be a positive number of bytes")
 
     def command(self, out: Path | str) -> str:
+        """The command that makes, or continues to make, these tokens in `out`."""
         words = ["python", "-m", "lvp", "tokenize", self.spec, "--out", str(out)]
         for name, field in type(self).__dataclass_fields__.items():
             if name != "spec" and (value := getattr(self, name)) != field.default:
@@ -82,9 +88,10 @@ def tokenize(
       pool: is used in place of these processes.
 
     Raises:
-      InputError: an unusable text or tokenizer, or a place with other settings or files. Nothing is written there.
+      InputError: `workers` is below 1, the text or the tokenizer cannot be used, or the place has other settings or
+        files. Nothing is written to such a place.
       RuntimeError: a worker failed for another reason than its text.
-      KeyboardInterrupt: with the command to continue.
+      KeyboardInterrupt: the user interrupts. The error has the command that continues.
     """
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1")
@@ -117,7 +124,11 @@ def _complete(place: Place, asked: dict) -> dict | None:
 
 
 def _check_empty(place: Place) -> None:
-    """Raises InputError if the place holds files that are not those of a tokenization."""
+    """Checks that a place holds only files of a tokenization.
+
+    Raises:
+      InputError: the place holds other files, or is not a directory.
+    """
     if place.directory is not None and place.directory.exists() and not place.directory.is_dir():
         raise InputError(f"--out {place.name} is not a directory: choose another path")
     names = set(place.files.names())

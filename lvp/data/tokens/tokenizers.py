@@ -53,7 +53,11 @@ def to_characters(text: bytes) -> str:
 
 
 def to_bytes(characters: str) -> bytes:
-    """The inverse of to_characters, also for a piece of the vocabulary. Raises KeyError for any other character."""
+    """The inverse of `to_characters`, also for a piece of the vocabulary.
+
+    Raises:
+      KeyError: a character has no byte.
+    """
     return bytes(_BYTES[character] for character in characters)
 
 
@@ -93,7 +97,11 @@ class Tokenizer:
     """A vocabulary and its segmentation of text. Ids run from 0 to vocab_size − 1; there are no special tokens."""
 
     def __init__(self, model: bytes):
-        """Loads a SentencePiece model that `train` made, from its bytes. Raises RuntimeError for other bytes."""
+        """Loads a SentencePiece model that `train` made, from its bytes.
+
+        Raises:
+          RuntimeError: the bytes are no SentencePiece model.
+        """
         import sentencepiece
 
         self._model = model
@@ -102,10 +110,13 @@ class Tokenizer:
 
     @classmethod
     def train(cls, text: bytes, vocab_size: int) -> "Tokenizer":
-        """Learns exactly vocab_size tokens from the text: the 256 bytes, and vocab_size − 256 merges.
+        """Learns exactly `vocab_size` tokens from the text: the 256 bytes, and vocab_size − 256 merges.
 
-        Training is deterministic (one thread). Merges stay within a line and within a word. Raises InputError for a
-        size below 256, and if the text has too few different pairs; the error names the largest possible size.
+        Training is deterministic (one thread). Merges stay within a line and within a word.
+
+        Raises:
+          InputError: `vocab_size` is below 256, or the text has too few different pairs. The error names the smallest
+            or the largest possible size.
         """
         import sentencepiece
 
@@ -149,11 +160,20 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """The tokenizer written by `save`. Raises OSError or RuntimeError if the file is missing or damaged."""
+        """The tokenizer that `save` wrote.
+
+        Raises:
+          OSError: the file cannot be read.
+          RuntimeError: the file is no SentencePiece model.
+        """
         return cls(Path(path).read_bytes())
 
     def save(self, path: Path) -> None:
-        """Writes the tokenizer to a file atomically. Raises InputError if it cannot be written."""
+        """Writes the tokenizer to a file atomically.
+
+        Raises:
+          InputError: the file cannot be written.
+        """
         storage.write_file(Path(path), self.model)
 
     @property
@@ -219,7 +239,8 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | np.ndarray) -> bytes:
         """The bytes of the tokens: decode(encode(text)) == text for every byte string.
 
-        Raises ValueError if an id is negative or not below vocab_size.
+        Raises:
+          ValueError: an id is negative or not below `vocab_size`.
         """
         ids = np.asarray(ids, dtype=np.int64)
         if ids.size and not 0 <= ids.min() <= ids.max() < self.vocab_size:
