@@ -24,7 +24,8 @@ _WINDOW = 1
 def coarse_rates(num_rates: int) -> list[int]:
     """The indices of every second rate and of the last rate.
 
-    Raises: InputError for fewer than `LEAST_RATES` rates.
+    Raises:
+      InputError: there are fewer than `LEAST_RATES` rates.
     """
     if num_rates < LEAST_RATES:
         raise InputError(f"an adaptive design needs at least {LEAST_RATES} rates, got {num_rates}; use a grid")
@@ -46,7 +47,8 @@ def next_runs(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
       rates: learning rates [R], increasing.
       losses: [seeds, R]; nan is a run that is not trained, inf a diverged run.
 
-    Raises: InputError for fewer than `LEAST_RATES` rates, or losses of another shape.
+    Raises:
+      InputError: there are fewer than `LEAST_RATES` rates; the losses have another shape, are not numbers or are -inf.
     """
     runs, log_rates = as_runs(losses), np.log(np.asarray(rates, float))
     if runs.shape[1:] != log_rates.shape:
@@ -93,7 +95,9 @@ def bracketed_optima(
       losses_by_width: W arrays [seeds, R] as in `next_runs`.
       num_bootstrap: number of simulated curves.
 
-    Raises: InputError for fewer than `LEAST_RATES` rates, and as `lvp.analysis.optima`.
+    Raises:
+      InputError: there is no width; a width has fewer than `LEAST_RATES` rates; rates are not positive, finite and
+        increasing; losses have another shape, are not numbers or are -inf; num_bootstrap is below 100.
     """
     by_width = [trained_rates(*curve) for curve in zip(rates_by_width, losses_by_width, strict=True)]
     rates, runs = ([curve[i] for curve in by_width] for i in range(2))
@@ -101,7 +105,11 @@ def bracketed_optima(
 
 
 def trained_rates(rates: ArrayLike, losses: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """The coarse rates and all other trained rates [K], and their losses [seeds, K]."""
+    """The coarse rates and all other trained rates [K], and their losses [seeds, K].
+
+    Raises:
+      InputError: there are fewer than `LEAST_RATES` rates; the losses have another rank, are not numbers or are -inf.
+    """
     rates, runs = np.asarray(rates, float), as_runs(losses)
     kept = ~np.isnan(runs).all(axis=0)
     kept[coarse_rates(rates.size)] = True

@@ -27,8 +27,9 @@ class Claim:
     A value that is nan or inf becomes None: it was not measured. An interval with a nan end becomes None. An open end
     of an interval is ±inf here and null in JSON.
 
-    Raises: InputError for a field of the wrong type, an unknown verdict, an interval whose ends are in the wrong order,
-    a verdict "not tested here" without a reason, or another verdict with a reason.
+    Raises:
+      InputError: a field has the wrong type; the verdict is unknown; the ends of the interval are in the wrong order;
+        the verdict is "not tested here" and there is no reason, or there is a reason and the verdict is another one.
     """
 
     experiment: str  # its name
@@ -105,7 +106,8 @@ def judge(
       claimed: the claimed value, or the claimed region (lo, hi) with its ends included; ±inf for a half-line.
       rivals: values that other theories claim.
 
-    Raises: InputError for an interval or region in the wrong order, or a claimed value or rival that is not a number.
+    Raises:
+      InputError: an interval or region is in the wrong order; a value, end, claimed value or rival is not a number.
     """
     region = _interval(claimed if isinstance(claimed, tuple | list) else (claimed, claimed))
     others = [number for rival in rivals if (number := _number("rival", rival)) is not None]
@@ -135,7 +137,11 @@ class Seeds(NamedTuple):
 
 
 def refusal(judging: Sequence[int], selecting: Sequence[int] = ()) -> str:
-    """Returns why seeds cannot judge a claim, in one line; an empty string if they can. Arguments: as in `Seeds`."""
+    """Returns why seeds cannot judge a claim, in one line; an empty string if they can.
+
+    Args:
+      judging, selecting: as in `Seeds`.
+    """
     if common := sorted(set(selecting) & set(judging)):
         return f"seeds {', '.join(map(str, common))} selected the setting and cannot judge it: judge on other seeds"
     if (count := len(set(judging))) < LEAST_JUDGING_SEEDS:

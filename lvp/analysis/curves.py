@@ -27,14 +27,15 @@ def optimum(
 ) -> Optimum:
     """Returns the optimal rate of one curve.
 
-    Methods:
-      "quadratic": vertex of the least-squares parabola loss = c₀ + c₁ ln η + c₂ (ln η)² through the window's
-        points, means over seeds. The window is centred on the smallest mean, then on the point nearest to the
-        vertex. The vertex is averaged over shifts of the grid within one step (a spline between points).
-      "geometric_mean": the geometric mean of the rates of all runs (seeds and rates) with a loss of at most
-        (1 + tolerance) × the best run's loss. It is the shaded curve of Hayou & Liu 2025, figure 3 (tolerance 0.2).
-        Losses must be positive.
-      "argmin": the rate of the smallest mean.
+    There are three methods:
+
+    - "quadratic": the vertex of the least-squares parabola loss = c₀ + c₁ ln η + c₂ (ln η)² through the window's
+      points, means over seeds. The window is centred on the smallest mean, then on the point nearest to the vertex. The
+      vertex is averaged over shifts of the grid within one step (a spline between points).
+    - "geometric_mean": the geometric mean of the rates of all runs (seeds and rates) with a loss of at most
+      (1 + tolerance) × the best run's loss. It is the shaded curve of Hayou & Liu 2025, figure 3 (tolerance 0.2).
+      Losses must be positive.
+    - "argmin": the rate of the smallest mean.
 
     The uncertainty comes from a parametric bootstrap of the whole curve. Means are drawn around the parabola inside the
     window and around the measured means outside it, with standard deviation noise/√seeds. For "geometric_mean", single
@@ -45,16 +46,19 @@ def optimum(
 
     Args:
       rates: learning rates [R], at least three, positive and increasing.
-      losses: [R] or [seeds, R]; nan is a missing run, inf a diverged run. A rate with a diverged run has
-        no mean and is not fitted.
+      losses: [R] or [seeds, R]; nan is a missing run, inf a diverged run. A rate with a diverged run has no mean and is
+        not fitted.
       method: one of the methods above.
       window: number of points on each side of the centre.
       tolerance: relative distance to the best loss, for "geometric_mean" and for `Optimum.band`.
-      noise_std: standard deviation of one run's loss, in the loss's unit. None measures it between these seeds
-        (see `optima` for pooling over widths). With one seed it is unknown.
+      noise_std: standard deviation of one run's loss, in the loss's unit. None measures it between these seeds (see
+        `optima` for pooling over widths). With one seed it is unknown.
       num_bootstrap, seed: number of simulated curves, and their random seed.
 
-    Raises: InputError for unusable rates, losses or settings.
+    Raises:
+      InputError: there are fewer than three rates, or they are not positive, finite and increasing; losses have another
+        shape, are not numbers or are -inf, or are not above zero for "geometric_mean"; the method is unknown; window is
+        below 1; tolerance or noise_std is negative or not finite; num_bootstrap is below 100.
     """
     curve = _curve(rates, losses, window)
     _check_settings(method, tolerance, noise_std, num_bootstrap)
@@ -73,17 +77,23 @@ def optima(
     num_bootstrap: int = 2000,
     seed: int = 0,
 ) -> list[Optimum]:
-    """`optimum` of every width, with seed noise pooled over the rates near the optima and over widths.
+    """The `optimum` of every width, with seed noise pooled over the rates near the optima and over widths.
 
     The noise is pooled as far as the widths agree: see `lvp.analysis.noise.shrunk_noise`.
 
     Args:
       rates: [R] for all widths, or W grids, which may differ in length.
-      losses_by_width: W arrays [seeds, R] (or [R]). The other arguments are those of `optimum`.
+      losses_by_width: W arrays [seeds, R] (or [R]).
+      method, window, tolerance, noise_std, num_bootstrap, seed: as in `optimum`.
 
-    Returns: a list of W Optimum, in order.
+    Returns:
+      A list of W `Optimum`, in order.
 
-    Raises: InputError as `optimum`, for no width, and for a number of grids that is not W.
+    Raises:
+      InputError: there is no width, or the number of grids is not W; a width has fewer than three rates, or they are
+        not positive, finite and increasing; losses have another shape, are not numbers or are -inf, or are not above
+        zero for "geometric_mean"; the method is unknown; window is below 1; tolerance or noise_std is negative or not
+        finite; num_bootstrap is below 100.
     """
     _check_settings(method, tolerance, noise_std, num_bootstrap)
     if len(losses_by_width) == 0:

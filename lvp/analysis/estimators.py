@@ -103,6 +103,7 @@ class Noise:
 
     @property
     def known(self) -> bool:
+        """True if the standard deviation is known."""
         return bool(np.isfinite(self.std))
 
     def draws(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -135,11 +136,12 @@ class Search:
 
     @property
     def centre(self) -> int:
+        """Index of the centre of the measured curve's window."""
         return int(self.located.centre[0])
 
 
 def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
-    """The optimum of a curve by the named method of METHODS."""
+    """The optimum of a curve by the named method of `METHODS`."""
     if not curve.usable.any():
         flags, notes = _flags(curve, np.arange(len(curve.log_rates)))
         return Optimum(NAN, NAN, (NAN, NAN), NAN, method, flags, notes, noise_std=noise.std)
@@ -187,6 +189,9 @@ def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float)
     """Geometric mean of the rates of all runs with loss ≤ (1 + tolerance) × the best run's.
 
     Each end of the band lies between two rates and contributes half of its step to the uncertainty.
+
+    Raises:
+      InputError: a loss is not above zero.
     """
     if curve.runs[np.isfinite(curve.runs)].min() <= 0:
         raise InputError("losses must be above 0 for method geometric_mean: use quadratic or argmin")

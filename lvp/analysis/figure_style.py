@@ -44,7 +44,11 @@ def below(figure: "Figure", lines: Iterable[str]) -> None:
 
 
 def stamp(figure: "Figure", partial: tuple[int, int] | None) -> None:
-    """Writes (runs done, runs planned) of an unfinished sweep across the figure; nothing if `partial` is None."""
+    """Writes (runs done, runs planned) of an unfinished sweep across the figure; nothing if `partial` is None.
+
+    Raises:
+      InputError: `partial` does not have two entries.
+    """
     if partial is None:
         return
     if len(partial) != 2:
@@ -72,9 +76,18 @@ def sheet(
     columns: int = 3,
     size: tuple[float, float] = (5.0, 4.9),
 ) -> "Figure":
-    """Returns a matplotlib figure with the panels in a grid of `columns` columns; see `save`.
+    """Returns a matplotlib figure with the panels in a grid; see `save`.
 
-    `size` is the width and height of a panel in inches. `words` are lines of text below the panels.
+    Args:
+      panels: the panels, row by row.
+      title, preset, corpus: text above the panels.
+      partial: (runs done, runs planned) of an unfinished sweep, written across the figure.
+      words: lines of text below the panels.
+      columns: number of columns of the grid.
+      size: width and height of a panel in inches.
+
+    Raises:
+      InputError: `partial` does not have two entries.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -106,7 +119,11 @@ def decimal(axis: "Axis") -> None:
 def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     """Writes `stem`.png and `stem`.svg atomically; the same figure gives the same bytes.
 
-    Returns: the two paths. Raises: InputError if the directory cannot be written.
+    Returns:
+      The two paths.
+
+    Raises:
+      InputError: the directory cannot be written.
     """
     stem = Path(stem)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in _METADATA)
@@ -121,7 +138,11 @@ _METADATA = {".png": {"Software": None}, ".svg": {"Date": None}}
 
 
 def picture(path: str | Path) -> Path:
-    """The path of a picture. Raises: InputError unless its name ends in .png or .svg."""
+    """Returns the path of a picture after a check of its name.
+
+    Raises:
+      InputError: the name does not end in .png or .svg.
+    """
     path = Path(path)
     if path.suffix not in _METADATA:
         raise InputError(f"{path}: a picture's name ends in {' or '.join(_METADATA)}")
@@ -153,7 +174,11 @@ def _words(svg: bytes) -> list[bytes]:
 
 
 def save_as(figure: "Figure", path: str | Path) -> None:
-    """Writes a .png or .svg file as `save` does. Raises InputError for another suffix or an unwritable path."""
+    """Writes a .png or .svg file as `save` does.
+
+    Raises:
+      InputError: the name does not end in .png or .svg; the path cannot be written.
+    """
     path = picture(path)
     _write(path, drawn(figure, path.suffix))
 

@@ -27,7 +27,8 @@ class Group:
       name: what distinguishes the group, for legends.
       rates: [W, R], increasing along each row.
       losses: W arrays [seeds, R], nats per token (nan missing, inf diverged).
-      optima: W optima. slope: their power of width.
+      optima: W optima.
+      slope: their power of width.
       slope_by_horizon: number of steps → the slope read at that step.
     """
 
@@ -51,12 +52,14 @@ def optima_by_group(
     """Returns a matplotlib Figure: loss against rate for every group, optima against width, slope against horizon.
 
     Args:
-      widths: [W]. groups: one to four.
+      widths: [W].
+      groups: one to four.
       title, preset, corpus: text above the panels.
       partial: (runs done, runs planned) of an unfinished sweep.
 
     Raises:
-      InputError: no group, more than four groups, or a group whose lists do not have one entry per width.
+      InputError: there is no group or more than four; the lists of a group do not have one entry per width; losses are
+        not [seeds, R] numbers or are -inf; `partial` does not have two entries.
     """
     import matplotlib
     from matplotlib.figure import Figure

@@ -16,7 +16,11 @@ from lvp.errors import InputError
 
 
 def as_runs(losses: ArrayLike) -> np.ndarray:
-    """Losses as floats [seeds, rates]; a curve [rates] is one seed. nan is missing, inf is diverged."""
+    """Losses as floats [seeds, rates]; a curve [rates] is one seed. nan is missing, inf is diverged.
+
+    Raises:
+      InputError: the losses are not numbers, are empty, have another rank, or are -inf.
+    """
     try:
         runs = np.asarray(losses, dtype=float)
     except (TypeError, ValueError) as error:
@@ -41,8 +45,12 @@ def two_way(runs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     seeds with rates. Seeds and rates that no chain of runs connects, as in a sweep that has just begun, are fitted
     separately: the blocks of each connected part sum to 0. The block of a seed without runs is 0.
 
-    Returns: rate means [R] (nan at unusable rates), seed blocks [S] (with sum 0), residuals [S, R] (nan without a
-    run), residual degrees of freedom (runs − parameters).
+    Args:
+      runs: [S, R], the result of `as_runs`.
+
+    Returns:
+      Rate means [R] (nan at unusable rates), seed blocks [S] (with sum 0), residuals [S, R] (nan without a run),
+      residual degrees of freedom (runs − parameters).
     """
     num_seeds, num_rates = runs.shape
     usable = usable_rates(runs)
@@ -106,9 +114,11 @@ def seed_noise(losses_by_width: Sequence) -> tuple[float, int]:
       losses_by_width: an array [seeds, rates] per width (nan missing, inf diverged), in the loss's unit. Rates with a
         diverged run are left out.
 
-    Returns: (std, degrees of freedom); (nan, 0) if no width has two seeds at two rates.
+    Returns:
+      (std, degrees of freedom); (nan, 0) if no width has two seeds at two rates.
 
-    Raises: InputError for an array that is not [seeds, rates].
+    Raises:
+      InputError: an array is not [seeds, rates], is empty, is not of numbers, or has -inf.
     """
     fits = [two_way(as_runs(losses)) for losses in losses_by_width]
     squares = sum(float(np.nansum(residuals**2)) for _, _, residuals, _ in fits)
@@ -127,7 +137,8 @@ def shrunk_noise(stds: ArrayLike, freedoms: ArrayLike) -> tuple[np.ndarray, np.n
     Args:
       stds, freedoms: each width's noise [W] and its degrees of freedom [W]; nan and 0 if unknown.
 
-    Returns: stds [W] and degrees of freedom [W] after shrinkage (nan and 0 if no width's noise is known).
+    Returns:
+      Stds [W] and degrees of freedom [W] after shrinkage (nan and 0 if no width's noise is known).
     """
     stds, freedoms = np.asarray(stds, float), np.asarray(freedoms, float)
     known = (freedoms > 0) & np.isfinite(stds)

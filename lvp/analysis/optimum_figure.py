@@ -49,7 +49,8 @@ def optimum_vs_width(
     excluded from the fit; the reasons are below the panels.
 
     Args:
-      widths: [W]. rates: [R] or a grid per width [W, R], in the unit of `rate_label`.
+      widths: [W].
+      rates: [R] or a grid per width [W, R], in the unit of `rate_label`.
       losses_by_width: W arrays [seeds, R] (nan missing, inf diverged), in the unit of `loss_label`.
       optima, fit: results of `lvp.analysis.optima` and `slope`; None computes them.
       title, preset, corpus: text above the panels.
@@ -57,9 +58,13 @@ def optimum_vs_width(
       tolerance: relative distance to the best loss, for the paper's estimate.
       rate_label, loss_label, width_label: axis labels.
 
-    Returns: a matplotlib Figure of two panels, without a display. See `save`.
+    Returns:
+      A matplotlib Figure of two panels, without a display. See `save`.
 
-    Raises: InputError for shapes that differ and values that cannot be analysed.
+    Raises:
+      InputError: widths, rates, losses and optima have different lengths; widths are not finite, above zero and
+        distinct; there are fewer than three rates, or they are not positive, finite and increasing; losses are not
+        numbers [seeds, R] or are -inf; tolerance is negative or not finite; `partial` does not have two entries.
     """
     import matplotlib
     from matplotlib.figure import Figure

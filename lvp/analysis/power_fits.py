@@ -43,11 +43,14 @@ def powers(
     If a std is unknown, the fit is ordinary least squares with its t intervals.
 
     Args:
-      quantities: name → values [N], positive. optima: N Optimum, or a pair as for `slope`.
+      quantities: name → values [N], positive.
+      optima: N `Optimum`, or a pair as for `slope`.
       include_flagged: fit through flagged optima too. If an optimum has no std, the fit is unweighted.
       level: confidence level of the intervals.
 
-    Raises: InputError for lengths that differ, values that are not positive, no quantity, or a level outside (0, 1).
+    Raises:
+      InputError: there is no quantity; lengths differ; values or rates are not finite and above zero, or stds are
+        negative; level is outside (0, 1).
     """
     if not quantities:
         raise InputError("quantities is empty: pass at least one quantity")

@@ -177,7 +177,10 @@ def curvature_threshold(grid: Windows, counts: np.ndarray, freedom: float, level
     A window around the smallest of R noisy points is convex by selection. A t quantile for a fixed window would
     therefore call flat curves curved far too often. The simulation applies the same search to R points of noise.
 
-    Args: counts: number of runs in each mean [R]; freedom: degrees of freedom of the noise (inf: known).
+    Args:
+      counts: number of runs in each mean [R].
+      freedom: degrees of freedom of the noise (inf: known).
+      level: the probability.
     """
     key = tuple(grid.log_rates.tolist()), tuple(grid.usable.tolist()), grid.window
     return _threshold(*key, tuple(int(c) for c in counts), int(np.clip(freedom, 1, 10_000)), level)

@@ -70,8 +70,9 @@ def slope(
       include_flagged: fit through flagged optima too. If an optimum has no std, the fit is unweighted.
       level: confidence level of the interval.
 
-    Raises: InputError for shapes that differ, widths that are not positive and distinct, rates that are not positive,
-      or a level outside (0, 1).
+    Raises:
+      InputError: lengths differ; widths are not finite, above zero and distinct; rates are not finite and above zero;
+        stds are negative; level is outside (0, 1).
     """
     widths = positive("widths", widths)
     if len(set(widths.tolist())) != len(widths):
@@ -96,7 +97,11 @@ def slope(
 
 
 def positive(name: str, values: ArrayLike) -> np.ndarray:
-    """Returns values as an array [N] of positive finite floats. Raises: InputError if they are not positive numbers."""
+    """Returns values as an array [N] of finite floats above zero.
+
+    Raises:
+      InputError: there are no values, or they are not a list of such numbers; the error contains `name`.
+    """
     try:
         values = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
@@ -107,7 +112,12 @@ def positive(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def points(optima: Sequence[Optimum] | tuple, include_flagged: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Rates [W], stds of their logarithms [W] (nan: unknown), and the reason to exclude each rate ("": included)."""
+    """Rates [W], stds of their logarithms [W] (nan: unknown), and the reason to exclude each rate ("": included).
+
+    Raises:
+      InputError: the optima are neither a list of `Optimum` nor a pair of lists of the same length; a rate is not
+        finite and above zero (nan: missing), or a std is negative.
+    """
     if isinstance(optima, tuple) and len(optima) == 2 and not any(isinstance(o, Optimum) for o in optima):
         rates, stds = optima
         rates = np.asarray(rates, dtype=float)
@@ -162,7 +172,8 @@ def _fit(x, y, variances, weighted, excluded, level) -> Slope:
 def paule_mandel(scatter: Callable, variances: np.ndarray, freedom: int) -> float:
     """τ² at which `scatter(variances + τ²)`, a weighted residual sum of squares, equals its expectation `freedom`.
 
-    0 if the sum is below its expectation without τ² (Paule and Mandel 1982)."""
+    It is 0 if the sum is below its expectation without τ² (Paule and Mandel 1982).
+    """
     if scatter(variances) <= freedom:
         return 0.0
     # Above scatter(1)/freedom the scatter is below its expectation, up to rounding errors.

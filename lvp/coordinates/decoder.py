@@ -45,18 +45,22 @@ def check(
     residual stream after the last norm ("hidden") and the logits.
 
     Args:
-      rule: as in `lvp.parametrization.table`. widths: three or more, multiples of 32.
+      rule: as in `lvp.parametrization.table`.
+      widths: three or more, multiples of 32.
       vocab: m, or a function of the width (m = 8 d: `lambda d: 8 * d`).
       hidden_lr: the hidden matrices' rate at the smallest width. The rule gives the other rates there, and all rates at
         the other widths.
       layers, steps, seeds: 1 or more.
       token_rows: how rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
 
-    Returns: `lvp.coordinates.Coordinates`. Its expected powers follow from the rule's own table, for the embedding's
-      rows (which Adam moves by about the rate per step) and for the logits at init and after the steps.
+    Returns:
+      `lvp.coordinates.Coordinates`. Its expected powers follow from the rule's own table, for the embedding's rows
+      (which Adam moves by about the rate per step) and for the logits at init and after the steps.
 
-    Raises: InputError as `lvp.coordinates.check` and `lvp.parametrization.table`, and for a width that is not a
-      multiple of 32, a rate that is not above zero, or a rule for Muon.
+    Raises:
+      InputError: there are fewer than three different widths, or one is not a multiple of 32; vocab, layers, steps or
+        seeds is out of range; the rate is not finite and above zero; the rule is unknown, is for Muon, or is a function
+        that gives no valid row for a role; token_rows is unknown or does not go together with the rule.
     """
     widths = _checked(widths, hidden_lr)
     if isinstance(rule, str) and (known := PAPER_RULES.get(rule)) and known.muon:

@@ -56,7 +56,8 @@ class Growth:
         """The verdict on the power of width.
 
         "flat": the power's interval lies within ± margin. "grows", "vanishes": the interval excludes 0 and the power is
-        outside of the margin. "zero": 0 at every width. "diverged": a value is not finite. Otherwise "unresolved"."""
+        outside of the margin. "zero": 0 at every width. "diverged": a value is not finite. Otherwise "unresolved".
+        """
         if not np.isfinite(self.values).all():
             return "diverged"
         if not self.values.any():
@@ -106,10 +107,12 @@ class Coordinates:
 
     @property
     def activations(self) -> tuple[str, ...]:
+        """The names of the activations, in order."""
         return tuple(dict.fromkeys(growth.activation for growth in self.growths))
 
     @property
     def alarms(self) -> tuple[Growth, ...]:
+        """The growths with an alarm."""
         return tuple(growth for growth in self.growths if growth.alarm)
 
     def __str__(self) -> str:
@@ -122,7 +125,8 @@ class Coordinates:
     def figure(self) -> "Figure":
         """A matplotlib Figure of sizes over width, log-log, with a row per quantity.
 
-        `lvp.analysis.figure_style.save_as` writes it."""
+        `lvp.analysis.figure_style.save_as` writes it.
+        """
         return report.figure(self)
 
 
@@ -153,20 +157,21 @@ def check(
         "/" is its column of the figure.
       widths: three or more different widths, in any order.
       loss: (activations, batch) → scalar.
-      optimizer: width → optax transformation, with the parametrization's rates at that width
-        (`lvp.optim.parametrized` with a `Table`).
+      optimizer: width → optax transformation, with the parametrization's rates at that width (`lvp.optim.parametrized`
+        with a `Table`).
       batch: the argument of apply and loss, any pytree of arrays; or a function width → batch.
-      steps: training steps, 1 or more. seeds: inits per width, 1 or more; with one seed, intervals depend on the
-        scatter between widths only.
+      steps: training steps, 1 or more.
+      seeds: inits per width, 1 or more; with one seed, intervals depend on the scatter between widths only.
       expected: (activation, quantity) → `Expected`, if the rule predicts a power other than 0.
       margin: powers of width within ± margin count as flat.
       title, notes: for the table and the figure.
 
-    Returns: `Coordinates`; each `Growth.values` is [widths, seeds].
+    Returns:
+      `Coordinates`; each `Growth.values` is [widths, seeds].
 
     Raises:
-      InputError: widths, steps, seeds or margin out of range; no activations, empty activations, or different
-        activations at different widths; an `expected` activation or quantity that does not exist.
+      InputError: widths, steps, seeds or margin is out of range; `apply` returns no activations, empty activations, or
+        different names at different widths; an activation or quantity of `expected` does not exist.
     """
     widths = sorted({check_whole("width", width, 1) for width in widths})
     if len(widths) < LEAST_WIDTHS:

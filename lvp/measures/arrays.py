@@ -11,13 +11,13 @@ from lvp.errors import InputError
 
 
 def wide(x: Any) -> jax.Array:
-    """x in float32, or in its own dtype if that is wider."""
+    """The array in float32, or in its own dtype if that is wider."""
     x = jnp.asarray(x)
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def largest(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> jax.Array:
-    """max |x| of all arrays over `axes`, which are kept with length 1; None reduces all axes to a scalar."""
+    """The largest |x| of all arrays over `axes`, which are kept with length 1; None reduces all axes to a scalar."""
     maxima = [jnp.max(jnp.abs(x), axis=axes, keepdims=axes is not None, initial=0) for x in xs]
     return functools.reduce(jnp.maximum, maxima)
 
@@ -45,12 +45,26 @@ def ratio(part: jax.Array, whole: jax.Array) -> jax.Array:
 
 
 def check_rank(name: str, x: jax.Array, rank: int) -> None:
-    """Raises InputError unless x has this rank and at least one entry."""
+    """Checks that an array has a rank and at least one entry.
+
+    Raises:
+      InputError: x has another rank or no entry; the error contains `name`.
+    """
     if x.ndim != rank or x.size == 0:
         raise InputError(f"{name} must be a non-empty array of rank {rank}, got shape {x.shape}")
 
 
 def check_shape(name: str, x: jax.Array, shape: tuple[int, ...], like: str) -> None:
-    """Raises InputError unless x has this shape; `like` names the array that requires it."""
+    """Checks that an array has a shape.
+
+    Args:
+      name: what the caller calls `x`, for the error.
+      x: the array.
+      shape: the shape that it must have.
+      like: what the caller calls the array that requires the shape.
+
+    Raises:
+      InputError: x has another shape.
+    """
     if x.shape != shape:
         raise InputError(f"{name} must have shape {shape}, as {like} requires, got {x.shape}")

@@ -28,7 +28,7 @@ def second_moment_fit(second_moment: Any, frequencies: Any) -> dict[str, jax.Arr
       its R² if all p_i are zero.
 
     Raises:
-      InputError: the rank is not 1, or the lengths differ.
+      InputError: the rank of `second_moment` is not 1, it is empty, or the lengths differ.
     """
     y, x = wide(second_moment), wide(frequencies)
     check_rank("second_moment", y, 1)
@@ -73,7 +73,7 @@ def frequency_bins(frequencies: Any) -> jax.Array:
       int32 [m], from 0 to `num_bins`(m) − 1.
 
     Raises:
-      InputError: the rank is not 1.
+      InputError: the rank is not 1, or there is no token.
     """
     frequencies = jnp.asarray(frequencies)
     check_rank("frequencies", frequencies, 1)
@@ -88,13 +88,15 @@ def by_bin(values: Any, bins: Any, num_bins: int) -> jax.Array:
     """The mean of the values in every bin.
 
     Args:
-      values: [m]. bins: int [m], from 0. num_bins: number of bins.
+      values: [m].
+      bins: int [m], from 0.
+      num_bins: number of bins.
 
     Returns:
       [num_bins]; NaN for a bin without members.
 
     Raises:
-      InputError: the rank is not 1, the lengths differ, or bins are not integers.
+      InputError: the rank of `values` is not 1, they are empty, the lengths differ, or the bins are not integers.
     """
     values, bins = wide(values), jnp.asarray(bins)
     check_rank("values", values, 1)
@@ -109,7 +111,8 @@ def by_frequency(matrix: Any, updates: Any, second_moment: Any, bins: Any) -> di
     """Means of the rows' update norms, update angles and second moments, over the tokens of each frequency bin.
 
     Args:
-      matrix: E [m, d], a row per token, before the update. updates: Δ [m, d], the update added to it.
+      matrix: E [m, d], a row per token, before the update.
+      updates: Δ [m, d], the update added to it.
       second_moment: v̂ [m] as in `second_moment_fit`, or None.
       bins: int [m], the result of `frequency_bins`.
 
@@ -118,7 +121,7 @@ def by_frequency(matrix: Any, updates: Any, second_moment: Any, bins: Any) -> di
       [`num_bins`(m)]. "second_moment" is absent if the argument is None. A bin without members is NaN.
 
     Raises:
-      InputError: an argument has another shape.
+      InputError: an argument has another shape, or the bins are not integers.
     """
     matrix, updates = wide(matrix), wide(updates)
     check_rank("matrix", matrix, 2)

@@ -34,7 +34,7 @@ def neuron_squares(tree: Any, declarations: Sequence[roles.Declaration] = ()) ->
       neuron.
 
     Raises:
-      InputError: a parameter without a role; the error names its path.
+      InputError: a parameter has no role or unknown axes; the error names its path.
     """
 
     def of_neurons(leaf, x):
@@ -55,9 +55,10 @@ def snr(
     The estimator is `lvp.optim.snr_of_squares`.
 
     Args:
-      gradients: pytree, the mean over micro-batches. mean_squares: the mean over micro-batches of their
-        `neuron_squares`.
-      micro_batches: K ≥ 2. micro_batch_size: b, sequences.
+      gradients: pytree, the mean over micro-batches.
+      mean_squares: the mean over micro-batches of their `neuron_squares`.
+      micro_batches: K ≥ 2.
+      micro_batch_size: b, sequences.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
@@ -66,7 +67,7 @@ def snr(
       neuron's φ. Estimates can be negative.
 
     Raises:
-      InputError: fewer than two micro-batches, or a parameter without a role.
+      InputError: there are fewer than two micro-batches, or a parameter has no role or unknown axes.
     """
     sizes, described = (micro_batches, micro_batch_size), roles.classify(gradients, extra=declarations)
     squares = neuron_squares(gradients, declarations)
@@ -89,7 +90,8 @@ def snr(
 def first_moments(opt_state: Any) -> dict[str, jax.Array]:
     """Path → the moving average m of every parameter's gradient, from optax's `ScaleByAdamState` or `ScaleByLionState`.
 
-    These states may be nested in any chain. Empty for other optimizers."""
+    These states may be nested in any chain. Empty for other optimizers.
+    """
     kinds = (optax.ScaleByAdamState, optax.ScaleByLionState)
     moments: dict[str, jax.Array] = {}
     for state in jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kinds)):
@@ -105,7 +107,8 @@ def alignment(
     """Alignment of a step's gradient g with the momentum m before it, m ← β m + (1 − β) g (section 6.2, figure 4).
 
     Args:
-      gradients: pytree. momentum: path → m of every parameter, from `first_moments` before the step.
+      gradients: pytree.
+      momentum: path → m of every parameter, from `first_moments` before the step.
       decay: β, number or scalar array.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
 
@@ -116,7 +119,7 @@ def alignment(
       left out.
 
     Raises:
-      InputError: a parameter without momentum or without a role.
+      InputError: a parameter has no momentum, no role or unknown axes.
     """
     described = roles.classify(gradients, extra=declarations)
     missing = [leaf.path for leaf in jax.tree.leaves(described) if leaf.path not in momentum]
@@ -143,7 +146,7 @@ def alignment(
 
 
 def _grouped(tree: Any, sums: Mapping[str, Any], measures, declarations: Sequence[roles.Declaration]) -> dict:
-    """`measures` of each matrix' sums, and of the sums added up per role; vectors are included by role only."""
+    """The `measures` of each matrix' sums, and of the sums added up per role; vectors are included by role only."""
     described = jax.tree.leaves(roles.classify(tree, extra=declarations))
     columns = {name: jax.tree.leaves(values) for name, values in sums.items()}
     rows = [{name: values[i] for name, values in columns.items()} for i in range(len(described))]

@@ -11,7 +11,8 @@ def input_sizes(rows: Any, added: Any) -> dict:
     """The RMS of the entries of token rows and of the positions added to them.
 
     Args:
-      rows: [B, T, D], the token rows as they enter the first block. added: [B, T, D], zeros if nothing is added.
+      rows: [B, T, D], the token rows as they enter the first block.
+      added: [B, T, D], zeros if nothing is added.
 
     Returns:
       {"inputs": {"rows": RMS, "added": RMS}}, both scalars in the unit of the first block's input.

@@ -22,12 +22,12 @@ def angle(weights: Any, updates: Any, axes: int | Sequence[int] | None = None) -
     w.
 
     Args:
-      weights: w, any shape, before the update. updates: Δ, of the same shape.
+      weights: w, any shape, before the update.
+      updates: Δ, of the same shape.
       axes: the axes that form one vector, for example a neuron's fan-in; None treats the whole array as one vector.
 
     Returns:
-      Angles in [0, π], shaped like `weights` without `axes`. π/2 if exactly one of w and w + Δ is zero; 0 if Δ is
-      zero.
+      Angles in [0, π], shaped like `weights` without `axes`. π/2 if exactly one of w and w + Δ is zero; 0 if Δ is zero.
 
     Raises:
       InputError: the shapes differ, or axes are not distinct axes of `weights`.
@@ -41,18 +41,19 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
     """Norm, relative norm and angle of an update, per matrix and per role: the measures of Kosson et al. 2024.
 
     Args:
-      params: pytree of arrays, before the update. updates: pytree like `params`, the update added to it.
+      params: pytree of arrays, before the update.
+      updates: pytree like `params`, the update added to it.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
-      {"matrices": {path: measures}, "roles": {role: measures}}. The measures are {"norm": ‖Δ‖₂,
-      "relative": ‖Δ‖₂/‖w‖₂, "angle": ∠(w, w + Δ) in rad (`angle`)}. Under "matrices", w is one matrix and each measure
-      is a scalar; for a parameter that stacks layers it is an array with the shape of the stacked axes. Under "roles",
-      w is the concatenation of all parameters of a role. Gains and biases appear only there. Roles without parameters
-      are absent. A relative norm is infinite if only w is zero, and 0 if Δ is zero.
+      {"matrices": {path: measures}, "roles": {role: measures}}. The measures are {"norm": ‖Δ‖₂, "relative": ‖Δ‖₂/‖w‖₂,
+      "angle": ∠(w, w + Δ) in rad (`angle`)}. Under "matrices", w is one matrix and each measure is a scalar; for a
+      parameter that stacks layers it is an array with the shape of the stacked axes. Under "roles", w is the
+      concatenation of all parameters of a role. Gains and biases appear only there. Roles without parameters are
+      absent. A relative norm is infinite if only w is zero, and 0 if Δ is zero.
 
     Raises:
-      InputError: the trees or shapes differ, or a parameter has no role; the error names its path.
+      InputError: the trees or shapes differ, or a parameter has no role or unknown axes; the error names its path.
     """
     described = roles.classify(params, extra=declarations)
     here: Any = jax.tree.structure(params)  # jaxlib's stubs leave its type open

@@ -21,7 +21,8 @@ def representation_change(
     out.
 
     Args:
-      params: pytree, before the update. updates: pytree like params, the update added to them.
+      params: pytree, before the update.
+      updates: pytree like params, the update added to them.
       inputs: path → the matrix' input, as `Decoder.apply(…, capture=True)` returns it: X [N, in] for a matrix whose
         neurons have the fan-in `in`. Integer inputs are row indices. Matrices without inputs are left out.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
@@ -30,7 +31,8 @@ def representation_change(
       {"matrices": {path: {"representation_change": scalar}}}, nested like the result of `lvp.measures.updates`.
 
     Raises:
-      InputError: inputs name a path that is not a parameter, or have another shape; a matrix stacks layers.
+      InputError: inputs name a path that is not a parameter, or have another shape; a parameter in inputs is not a
+        matrix or stacks layers; a parameter has no role or unknown axes.
     """
     described = jax.tree.leaves(roles.classify(params, extra=declarations))
     arrays = map(jax.tree.leaves, (params, updates))

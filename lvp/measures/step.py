@@ -21,7 +21,13 @@ def vocabulary_matrices(
 ) -> dict[str, jax.Array]:
     """Path → [m, d] of every embedding and head in a tree like the parameters; each row is a token.
 
-    `kinds` are the roles of these matrices. A tied matrix has the role "output".
+    Args:
+      tree: pytree like the parameters.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
+      kinds: the roles of these matrices. A tied matrix has the role "output".
+
+    Raises:
+      InputError: a parameter has no role or unknown axes.
     """
     described = jax.tree.leaves(roles.classify(tree, extra=declarations))
     matrices = {}
@@ -32,14 +38,22 @@ def vocabulary_matrices(
 
 
 def initial_means(params: Any, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
-    """Path → the mean row [d] of every vocabulary matrix, from which `of_vocabulary` measures drift."""
+    """Path → the mean row [d] of every vocabulary matrix, from which `of_vocabulary` measures drift.
+
+    Raises:
+      InputError: a parameter has no role or unknown axes.
+    """
     return {path: jnp.mean(matrix, axis=0) for path, matrix in vocabulary_matrices(params, declarations).items()}
 
 
 def second_moments(opt_state: Any, b2: float, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
     """Path → Adam's bias-corrected v̂ [m, d] of every vocabulary matrix, from every `optax.ScaleByAdamState`.
 
-    Empty for other optimizers. Matrices with a second moment coupled over the vocabulary are left out."""
+    Empty for other optimizers. Matrices with a second moment coupled over the vocabulary are left out.
+
+    Raises:
+      InputError: a matrix has no role or unknown axes.
+    """
 
     def is_adam(x):
         return isinstance(x, optax.ScaleByAdamState)
@@ -67,12 +81,15 @@ def of_vocabulary(
     """Returns the measures of the vocabulary matrices in one step.
 
     Args:
-      params: pytree, before the update. updates: pytree like params, the update added to them.
+      params: pytree, before the update.
+      updates: pytree like params, the update added to them.
       head_gradient: [d, m], the output matrix' gradient as the head. A tied matrix' gradient as the embedding is left
         out.
-      moments: result of `second_moments` after the step. means: result of `initial_means`. frequencies: [m], of the
-        training text.
-      opt_state: of the optimizer after the step. hidden: [N, d], inputs of the head before the step.
+      moments: result of `second_moments` after the step.
+      means: result of `initial_means`.
+      frequencies: [m], of the training text.
+      opt_state: of the optimizer after the step.
+      hidden: [N, d], inputs of the head before the step.
       declarations: `lvp.roles.Declaration`s that come before the defaults; the same in all these functions.
 
     Returns:
@@ -82,7 +99,7 @@ def of_vocabulary(
       updates, and "first_moment_sum": `gradient_sum` of the first moment, if the optimizer has one.
 
     Raises:
-      InputError: a parameter without a role, or arrays whose shapes do not fit together.
+      InputError: a parameter has no role or unknown axes, or the shapes of arrays do not fit together.
     """
     bins, moved = frequency_bins(frequencies), vocabulary_matrices(updates, declarations)
     vocabulary: dict[str, dict[str, Any]] = {}

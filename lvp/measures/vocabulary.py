@@ -28,14 +28,15 @@ def embeddings(matrix: Any, *, initial_mean: Any) -> dict[str, jax.Array]:
       underflows to 0.
 
     Args:
-      matrix: E [m, d], a row per token (transpose a head [d, m]). initial_mean: μ_0 [d].
+      matrix: E [m, d], a row per token (transpose a head [d, m]).
+      initial_mean: μ_0 [d].
 
     Returns:
       The four measures as scalars. mean_drift and mean_norm are 0 if their numerator is zero. mean_drift is infinite
       if all rows are zero and μ_0 is not.
 
     Raises:
-      InputError: shapes other than these.
+      InputError: an argument has another shape.
     """
     matrix, initial_mean = wide(matrix), wide(initial_mean)
     check_rank("matrix", matrix, 2)
@@ -63,7 +64,7 @@ def gradient_sum(gradient: Any) -> jax.Array:
       A scalar; 0 if all g_i are zero.
 
     Raises:
-      InputError: the rank is not 2.
+      InputError: the rank is not 2, or there is no entry.
     """
     gradient = wide(gradient)
     check_rank("gradient", gradient, 2)
@@ -77,13 +78,14 @@ def against_hidden(updates: Any, hidden: Any) -> jax.Array:
     the mean row moves against the mean hidden state.
 
     Args:
-      updates: u [m, d], a row per token (transpose a head's [d, m]). hidden: h [N, d], inputs of the head.
+      updates: u [m, d], a row per token (transpose a head's [d, m]).
+      hidden: h [N, d], inputs of the head.
 
     Returns:
       A scalar; 0 if either sum is zero.
 
     Raises:
-      InputError: shapes other than these.
+      InputError: an argument has another shape.
     """
     updates, hidden = wide(updates), wide(hidden)
     check_rank("updates", updates, 2)

@@ -25,11 +25,12 @@ def by_role(
     declarations: Sequence[roles.Declaration] = (),
     **kwargs: Any,
 ) -> optax.GradientTransformationExtraArgs:
-    """`factory(learning_rate=rates[role], **kwargs)` for the parameters of each role.
+    """Returns an optimizer that calls a factory per role, with your own rate for each role.
 
-    The factory receives the rate, so the rate may act before a projection or inside a root (`parametrized` keeps a
-    role's factor outside). Each role's optimizer sees only its own leaves: chain transforms of the whole tree
-    (`optax.clip_by_global_norm`) before this. The rates may be traced (jit, vmap over rates).
+    The parameters of a role are trained by `factory(learning_rate=rates[role], **kwargs)`. The factory receives the
+    rate, so the rate may act before a projection or inside a root (`parametrized` keeps a role's factor outside). Each
+    role's optimizer sees only its own leaves: chain transforms of the whole tree (`optax.clip_by_global_norm`) before
+    this. The rates may be traced (jit, vmap over rates).
 
     Args:
       factory: takes `learning_rate` by keyword; optax's factories, partials of them, or the factories of `lvp.optim`.
@@ -46,9 +47,11 @@ def by_role(
       A transformation whose state is `optax.transforms.PartitionState`, by role.
 
     Raises:
-      InputError: an unknown role; a role without a factory; an invalid rate; `weight_decay` for a factory without that
-        parameter, or bound in a partial; arguments that a factory does not take. From `init`: a parameter without a
-        role, or whose role has no rate; a declaration that decides no parameter's role.
+      InputError: a role is unknown, has no factory, or has a decay and no rate; a rate or decay is negative, not finite
+        or not a scalar; the factory is not callable, does not take an argument (`weight_decay` too), or is a partial
+        that binds `learning_rate`, `weight_decay` or an option that the function does not have; `b1` or `b2` is outside
+        [0, 1), or `eps` is negative. From `init`: a parameter has no role or unknown axes, or its role has no rate; a
+        declaration decides no parameter's role.
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
     known = (*roles.ROLES, *(declaration.role for declaration in declarations))
@@ -76,14 +79,16 @@ def partition(
     check: Callable[[Sequence[roles.Leaf]], None] = lambda leaves: None,
     **kwargs: Any,
 ) -> optax.GradientTransformationExtraArgs:
-    """`factories[role](**settings[role], **kwargs)` for the parameters of each role.
+    """Returns an optimizer that trains the parameters of each role by `factories[role](**settings[role], **kwargs)`.
 
     A factory with a parameter `declarations` is given the declarations too. A factory with a parameter
     `muon_weight_dimension_numbers` (`optax.contrib.muon`) is given the axes of the declarations. `init` calls `check`
     with all leaves.
 
     Raises:
-      InputError: arguments that a factory does not take; a constant `b1` or `b2` outside [0, 1), or a negative `eps`.
+      InputError: a factory does not take an argument; a constant `b1` or `b2` is outside [0, 1), or a constant `eps` is
+        negative. From `init`: a parameter has no role or unknown axes, or its role has no settings; a declaration
+        decides no parameter's role; `check` refuses the parameters.
     """
     transforms = {}
     for role, own in settings.items():
@@ -109,16 +114,23 @@ def partition(
 
 
 def describe_tree(params: Any, declarations: Sequence[roles.Declaration]) -> Any:
-    """`roles.classify`, after `check_declarations`."""
+    """Returns `roles.classify` of the parameters, and checks that every declaration decides the role of one.
+
+    Raises:
+      InputError: a parameter has no role or unknown axes; a declaration decides no parameter's role.
+    """
     described = roles.classify(params, extra=declarations)
     check_declarations(params, declarations)
     return described
 
 
 def check_declarations(params: Any, declarations: Sequence[roles.Declaration]) -> None:
-    """`roles.check_used` for a tree that shows the whole model.
+    """Checks that every declaration decides a parameter's role, if the tree shows the whole model.
 
     A tree without leaves, or with leaves that `optax.masked` has removed, is not checked.
+
+    Raises:
+      InputError: a declaration that is not optional decides no parameter's role.
     """
     nodes = jax.tree.leaves(params, is_leaf=is_masked)
     if nodes and not any(map(is_masked, nodes)):
@@ -150,7 +162,7 @@ def _from_declarations(factory: Factory, declarations: Sequence[roles.Declaratio
 def scale_by_role(
     factors: Table | Mapping[str, Any], *, declarations: Sequence[roles.Declaration] = ()
 ) -> optax.GradientTransformation:
-    """Multiplies every update by its role's factor: `optax.chain(optax.adam(rate), scale_by_role(table))`.
+    """Multiplies every update by its role's factor.
 
     Chain it directly after an optimizer whose update is linear in its learning rate; the result equals `parametrized`.
     After `optax.adamw` it also scales the decay (coupled decay, including vectors). After an optimizer that projects,
@@ -164,8 +176,8 @@ def scale_by_role(
       A stateless transformation that keeps the updates' dtypes.
 
     Raises:
-      InputError: an unknown role; a factor that is not a scalar, or is negative. From `update`: a parameter without a
-        role, or whose role has no factor; the error names its path.
+      InputError: a role is unknown; a factor is negative, not finite or not a scalar. From `update`: a parameter has no
+        role or unknown axes, or its role has no factor; the error names its path.
     """
     if isinstance(factors, Table):
         factors = {row.role: row.lr_multiplier for row in factors.rows}
@@ -185,7 +197,15 @@ def scale_by_role(
 
 
 def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, known: Mapping[str, Any]) -> Any:
-    """Roles of a tree. Raises InputError for a role that `known`, the argument called `name`, does not have."""
+    """Returns the role of every parameter of a tree.
+
+    Args:
+      name: what the caller calls `known`, for the error.
+      known: mapping with an entry for every role of the tree.
+
+    Raises:
+      InputError: a parameter has no role or unknown axes; `known` has no entry for its role.
+    """
     described = roles.classify(tree, extra=declarations)
     for leaf in jax.tree.leaves(described):
         if leaf.role not in known:
@@ -201,8 +221,14 @@ def factories_of(
 ) -> dict[str, Factory]:
     """Role → factory: the same factory for all roles, or the given mapping.
 
+    Args:
+      factory: a factory, or role → factory.
+      needed: the roles that must have a factory.
+      known: the roles that may have a factory.
+
     Raises:
-      InputError: a role without a factory, an unknown role, or an invalid factory (`check_factory`).
+      InputError: a needed role has no factory; a role is unknown; a factory is not callable, or is a partial that binds
+        `learning_rate` or an option that the function does not have.
     """
     if not isinstance(factory, Mapping):
         check_factory(factory)
@@ -219,8 +245,8 @@ def check_factory(factory: Any) -> None:
     """Checks that a factory is callable and leaves `learning_rate` open.
 
     Raises:
-      InputError: a transformation instead of a factory; a partial with a bound `learning_rate` or with an option that
-        the factory does not have.
+      InputError: the factory is not callable (a transformation, for example), or is a partial that binds
+        `learning_rate` or an option that the function does not have.
     """
     if not callable(factory):
         raise InputError(f"factory must be a function such as optax.adam, not its result: got {factory!r}")
@@ -237,7 +263,7 @@ def check_roles(name: str, mapping: Any, known: Sequence[str]) -> None:
     """Checks that `mapping`, the argument called `name`, maps known roles.
 
     Raises:
-      InputError: another type; an unknown role.
+      InputError: `mapping` is not a mapping, or a role is unknown.
     """
     if not isinstance(mapping, Mapping):
         raise InputError(f"{name} must map roles to values, got {mapping!r}")
@@ -249,7 +275,7 @@ def decays_by_role(weight_decay: Any, decaying: Collection[str], known: Sequence
     """Role → weight decay: the given mapping, or one value for the roles `decaying`.
 
     Raises:
-      InputError: an unknown role; an invalid value.
+      InputError: a role is unknown; a decay is negative, not finite or not a scalar.
     """
     if weight_decay is None:
         return {}
@@ -266,7 +292,7 @@ def decay_of(factory: Factory, value: Any) -> dict[str, Any]:
     """The keyword argument for a factory's weight decay, 0.0 for None; empty if the factory has no such parameter.
 
     Raises:
-      InputError: a value for a factory without that parameter; a decay bound in a partial.
+      InputError: the factory has no such parameter and the value is not None; a partial binds the decay.
     """
     name = _rates.name_of(factory)
     if _rates.bound(factory, "weight_decay") is not None:

@@ -41,7 +41,7 @@ def _classify(tree: Any, couple: Sequence[str], declarations: Sequence[roles.Dec
 
 
 def _mean(leaf: roles.Leaf, squares: jax.Array) -> jax.Array:
-    """The mean over the tokens in use of a coupled parameter's squared gradients; those of another parameter."""
+    """The mean over the tokens in use of a coupled parameter's squared gradients; for other parameters, the squares."""
     if leaf.vocab_axis is None or leaf.vocab is None:
         return squares
     rows = leaf.shape[leaf.vocab_axis]
@@ -60,13 +60,15 @@ def scale_by_coupled_adam(
     mu_dtype: Any = None,
     declarations: Sequence[roles.Declaration] = (),
 ) -> optax.GradientTransformation:
-    """Adam's direction with a second moment shared by all tokens; see `coupled_adam`.
+    """Returns Adam's direction with a second moment shared by all tokens; see `coupled_adam`.
 
     The state is `optax.ScaleByAdamState`. On a coupled matrix [m, d] its `nu` is a vector [d], without the matrix' box
     of metadata.
 
     Raises:
-      InputError: as in `coupled_adam`, except for rate and decay.
+      InputError: b1 or b2 is outside [0, 1); eps is negative; a role of `couple` has no vocabulary. From `init` and
+        `update`: a coupled parameter has no vocabulary axis, or is split by `jax.shard_map`; no parameter of the whole
+        tree is coupled. From `init`: a declaration decides no parameter's role.
     """
     _rates.check_beta("b1", b1)
     _rates.check_beta("b2", b2)
@@ -125,11 +127,11 @@ def coupled_adam(
 ) -> optax.GradientTransformationExtraArgs:
     """AdamW whose second moment of a vocabulary matrix is the mean over the vocabulary, per hidden column.
 
-    Stollenwerk & Stollenwerk 2025, "Better embeddings with Coupled Adam" (arXiv 2502.08441). An LM head's gradients
-    sum to zero over tokens, and so do their first moments. Adam divides them by a root that differs between tokens,
-    and so moves the mean embedding. With a shared root the mean stays constant, except for weight decay. The mean of
-    per-token averages is the average of per-step means, so the state is a vector [d] instead of [m, d] (m: vocabulary,
-    d: width). The defaults of b1, b2 and eps are those of GPT-3 (Brown et al. 2020, appendix B); optax has another b2.
+    Stollenwerk & Stollenwerk 2025, "Better embeddings with Coupled Adam" (arXiv 2502.08441). An LM head's gradients sum
+    to zero over tokens, and so do their first moments. Adam divides them by a root that differs between tokens, and so
+    moves the mean embedding. With a shared root the mean stays constant, except for weight decay. The mean of per-token
+    averages is the average of per-step means, so the state is a vector [d] instead of [m, d] (m: vocabulary, d: width).
+    The defaults of b1, b2 and eps are those of GPT-3 (Brown et al. 2020, appendix B); optax has another b2.
 
     Args:
       learning_rate: number, scalar array or schedule.
@@ -141,12 +143,13 @@ def coupled_adam(
       declarations: `lvp.roles.Declaration`s that come before the defaults. Parameters without a declaration are not
         coupled.
 
-    State: a first moment like the parameters; a second moment, [d] for coupled matrices.
+    Returns:
+      A transformation. Its state has a first moment like the parameters, and a second moment, [d] for coupled matrices.
 
     Raises:
-      InputError: b1 or b2 outside [0, 1); a negative decay, rate or eps; a role without a vocabulary. From `init` and
-        `update`: a coupled parameter without a vocabulary axis, or no coupled parameter in the whole tree. From `init`:
-        a declaration that decides no parameter's role.
+      InputError: b1 or b2 is outside [0, 1); the decay, rate or eps is negative; a role of `couple` has no vocabulary.
+        From `init` and `update`: a coupled parameter has no vocabulary axis, or is split by `jax.shard_map`; no
+        parameter of the whole tree is coupled. From `init`: a declaration decides no parameter's role.
     """
     adam = scale_by_coupled_adam(b1, b2, eps, couple=couple, mu_dtype=mu_dtype, declarations=declarations)
     return with_decoupled_decay(adam, learning_rate, weight_decay, mask)

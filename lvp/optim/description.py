@@ -20,7 +20,8 @@ class ParameterDescription:
 
     An optimizer of relative updates has an `update_multiplier`. Its learning rate η and `weight_decay` λ set the angle
     of its updates, which is proportional to √(2ηλ). The multiplier multiplies this angle. A parameter with neurons
-    keeps its norm, so its `decay_per_step` is 0."""
+    keeps its norm, so its `decay_per_step` is 0.
+    """
 
     path: str  # "/"-joined
     shape: tuple[int, ...]  # of the array
@@ -89,7 +90,11 @@ class Description:
 def describe(
     rule: Table | Parametrized, params: Any, *, declarations: Sequence[roles.Declaration] | None = None
 ) -> Description:
-    """Returns every parameter's init std, learning rate, decay, β and ε: `print(optim.describe(tx, params))`.
+    """Returns every parameter's init std, learning rate, decay, β and ε.
+
+    A schedule with the attribute `peak` is described at its peak, any other schedule at its largest value of the steps
+    0, 1, 2, 4, … 2²⁰, so that a warm-up from 0 does not hide the rates. `Description.note` says which. The settings are
+    what the factories are given. What a function of your own does with them is not known.
 
     Args:
       rule: a result of `parametrized`, or a `Table` of `lvp.parametrization`. For a table, the "learning rate" is the
@@ -97,14 +102,13 @@ def describe(
       params: pytree of arrays or of anything with a shape, such as `jax.ShapeDtypeStruct`.
       declarations: `lvp.roles.Declaration`s that come before the defaults; None takes those of `rule`.
 
-    A schedule with the attribute `peak` is described at its peak, any other schedule at its largest value of the steps
-    0, 1, 2, 4, … 2²⁰, so that a warm-up from 0 does not hide the rates. `note` says which. The settings are what the
-    factories are given. What a function of your own does with them is not known.
+    Returns:
+      A `Description`; `print` shows it as a table.
 
     Raises:
-      InputError: another kind of rule, such as a chain; traced rates; a parameter without a role, or whose role has no
-        row; a matrix that does not have the table's width or vocabulary; a declaration that decides no parameter's
-        role. The error names the path.
+      InputError: the rule is neither of the two (a chain, for example); a rate, decay, β or ε is traced; a parameter
+        has no role or unknown axes, or its role has no row; a matrix does not have the table's width or vocabulary; a
+        declaration decides no parameter's role. Errors of parameters name the path.
     """
     table, described = described_under(rule, params, declarations)
     if isinstance(rule, Table):

@@ -13,7 +13,7 @@ from lvp.optim import rates as _rates
 
 
 def sign(x: jax.Array, of_zero: Any = 1) -> jax.Array:
-    """S(x): the sign with S(0) = `of_zero`; NaN stays NaN."""
+    """The sign of x, with S(0) = `of_zero`; NaN stays NaN."""
     return jnp.where(x == 0, jnp.asarray(of_zero, x.dtype), jnp.sign(x))
 
 
@@ -31,7 +31,13 @@ def _times(base: optax.GradientTransformation, factor: Callable[[jax.Array], jax
 def with_decoupled_decay(
     direction: optax.GradientTransformation, learning_rate: Any, weight_decay: Any, mask: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """θ ← (1 − η_t λ) θ − η_t · direction, with decay only where `mask` is true: the end of optax's adamw and lion."""
+    """Returns the chain of a direction and AdamW's decay: θ ← (1 − η_t λ) θ − η_t · direction.
+
+    The decay applies only where `mask` is true. It is the end of optax's adamw and lion.
+
+    Raises:
+      InputError: the learning rate or the decay is negative, not finite or not a scalar.
+    """
     _rates.check("learning_rate", learning_rate)
     _rates.check("weight_decay", weight_decay)
     return optax.chain(
@@ -47,7 +53,7 @@ def scale_by_sign(*, sign_of_zero: int = 1) -> optax.GradientTransformation:
         paper's footnote 10 prints 0, a misprint). 0 is optax's convention.
 
     Raises:
-      InputError: a value other than 0 or 1.
+      InputError: `sign_of_zero` is a number other than 0 and 1.
     """
     if isinstance(sign_of_zero, numbers.Number) and sign_of_zero not in (0, 1):
         raise InputError(f"sign_of_zero must be 0 or 1, got {sign_of_zero!r}")
@@ -60,14 +66,15 @@ def scale_by_sign(*, sign_of_zero: int = 1) -> optax.GradientTransformation:
 
 
 def sign_sgd(learning_rate: optax.ScalarOrSchedule, *, sign_of_zero: int = 1) -> optax.GradientTransformationExtraArgs:
-    """θ ← θ − η_t S(g): the SignSGD of Hayou & Liu 2025, section 3.
+    """SignSGD of Hayou & Liu 2025, section 3: θ ← θ − η_t S(g).
 
     Args:
-      learning_rate: number, scalar array or schedule.
+      learning_rate: η_t, number, scalar array or schedule.
       sign_of_zero: see `scale_by_sign`; 0 gives `optax.sign_sgd`.
 
     Raises:
-      InputError: `sign_of_zero` is not 0 or 1, or the learning rate is invalid.
+      InputError: `sign_of_zero` is a number other than 0 and 1; the learning rate is negative, not finite or not a
+        scalar.
     """
     _rates.check("learning_rate", learning_rate)
     return optax.chain(scale_by_sign(sign_of_zero=sign_of_zero), optax.scale_by_learning_rate(learning_rate))
@@ -76,12 +83,12 @@ def sign_sgd(learning_rate: optax.ScalarOrSchedule, *, sign_of_zero: int = 1) ->
 def scale_by_adam(
     b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8, *, bias_correction_first: bool = True, mu_dtype: Any = None
 ) -> optax.GradientTransformation:
-    """m̂ / (√v̂ + ε), or m / (√v̂ + ε) without correction of the first moment; v̂ is always corrected.
+    """Adam's direction m̂ / (√v̂ + ε), or m / (√v̂ + ε) without correction of the first moment.
 
-    The state is `optax.ScaleByAdamState`. See `adamw`.
+    The second moment v̂ is always corrected. The state is `optax.ScaleByAdamState`. See `adamw`.
 
     Raises:
-      InputError: b1 or b2 outside [0, 1), a negative eps.
+      InputError: b1 or b2 is outside [0, 1); eps is negative.
     """
     _rates.check_beta("b1", b1)
     _rates.check_beta("b2", b2)
@@ -101,7 +108,7 @@ def adamw(
     mu_dtype: Any = None,
     mask: Any | Callable | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """θ ← (1 − η_t λ) θ − η_t m̂ / (√v̂ + ε): AdamW as in algorithm 1 of Kosson et al. 2024.
+    """AdamW as in algorithm 1 of Kosson et al. 2024: θ ← (1 − η_t λ) θ − η_t m̂ / (√v̂ + ε).
 
     The defaults are those of `optax.adamw`.
 
@@ -116,7 +123,7 @@ def adamw(
       mask: as in `optax.adamw`: a tree of bools, or a function of the parameters; True means decay.
 
     Raises:
-      InputError: b1 or b2 outside [0, 1); a negative eps, decay or rate.
+      InputError: b1 or b2 is outside [0, 1); eps, the decay or the rate is negative.
     """
     adam = scale_by_adam(b1, b2, eps, bias_correction_first=bias_correction_first, mu_dtype=mu_dtype)
     return with_decoupled_decay(adam, learning_rate, weight_decay, mask)
@@ -125,7 +132,12 @@ def adamw(
 def lion_scale(b: Any, count: Any, *, nesterov: bool, inverse_bias_correction: bool) -> Any:
     """The factor γ_t on Lion's sign that gives it the RMS of the momentum it replaces, for unit iid gradients.
 
-    Equations 23 to 25 of Kosson et al. 2024. `count`: t, from 1; only the inverse bias correction uses it.
+    It is given by equations 23 to 25 of Kosson et al. 2024.
+
+    Args:
+      b: β, decay of the moment.
+      count: t, from 1; only the inverse bias correction uses it.
+      nesterov, inverse_bias_correction: as in `lion_a`.
     """
     equilibrium = (1 - b) / (1 + b)
     if nesterov:
@@ -138,13 +150,13 @@ def lion_scale(b: Any, count: Any, *, nesterov: bool, inverse_bias_correction: b
 def scale_by_lion_a(
     b: Any = 0.9, *, nesterov: bool = False, inverse_bias_correction: bool = False, mu_dtype: Any = None
 ) -> optax.GradientTransformation:
-    """γ_t sign(u) with m ← β m + (1 − β) g, and u = m, or u = β m + (1 − β) g with `nesterov`; sign(0) = 0.
+    """LionA's direction γ_t sign(u), with m ← β m + (1 − β) g and u = m; sign(0) = 0.
 
-    The directions and the state (`optax.ScaleByLionState`, one moment) are those of `optax.scale_by_lion` with
-    (b1, b2) = (β, β), or (β², β) with `nesterov`. See `lion_a`.
+    With `nesterov`, u = β m + (1 − β) g. The directions and the state (`optax.ScaleByLionState`, one moment) are those
+    of `optax.scale_by_lion` with (b1, b2) = (β, β), or (β², β) with `nesterov`. See `lion_a`.
 
     Raises:
-      InputError: b outside [0, 1).
+      InputError: b is outside [0, 1).
     """
     _rates.check_beta("b", b)
     lion = optax.scale_by_lion(b1=b**2 if nesterov else b, b2=b, mu_dtype=mu_dtype)
@@ -162,7 +174,7 @@ def lion_a(
     mu_dtype: Any = None,
     mask: Any | Callable | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """θ ← (1 − η_t λ) θ − η_t γ_t sign(u): LionA, algorithm 2 of Kosson et al. 2024.
+    """LionA, algorithm 2 of Kosson et al. 2024: θ ← (1 − η_t λ) θ − η_t γ_t sign(u).
 
     LionA is Lion with updates of AdamW's equilibrium size, so that AdamW's rate and decay remain suitable. Apart from
     weight decay, the update's RMS is γ_t η_t at every step.
@@ -178,7 +190,7 @@ def lion_a(
       mask: as in `optax.lion`; True means decay.
 
     Raises:
-      InputError: b outside [0, 1); a negative decay or rate.
+      InputError: b is outside [0, 1); the decay or the rate is negative.
     """
     lion = scale_by_lion_a(b, nesterov=nesterov, inverse_bias_correction=inverse_bias_correction, mu_dtype=mu_dtype)
     return with_decoupled_decay(lion, learning_rate, weight_decay, mask)

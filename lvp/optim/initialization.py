@@ -32,10 +32,10 @@ def initialize(
       A pytree like `params`.
 
     Raises:
-      InputError: another kind of rule; a parameter without a role, or whose role has no row; a matrix that does not
-        have the table's width or vocabulary; a declaration that decides no parameter's role; a vector without values
-        (`jax.ShapeDtypeStruct`); a matrix of integers; a part of a matrix inside `jax.shard_map`. The error names the
-        path.
+      InputError: the rule is neither of the two (a chain, for example); a parameter has no role or unknown axes, or its
+        role has no row; a matrix does not have the table's width or vocabulary, holds integers, or is split by
+        `jax.shard_map`; a vector has no values (`jax.ShapeDtypeStruct`); a declaration decides no parameter's role.
+        Errors of parameters name the path.
     """
     table, described = described_under(rule, params, declarations)
     leaves, treedef = jax.tree.flatten(described)

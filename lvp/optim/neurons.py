@@ -23,12 +23,13 @@ def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[r
     `fan_in` is () for parameters without neurons (gains, biases).
 
     Args:
+      params: pytree of arrays, or updates like the parameters.
       neurons: pattern of whole "/"-joined paths → axes, which comes before the declarations.
       declarations: the user's declarations, which come before `lvp.roles.DEFAULT`.
 
     Raises:
-      InputError: a parameter without a declaration, without known neurons, or without a declared axis; a part of a
-        parameter inside `jax.shard_map`; the error names argument, path and remedy.
+      InputError: the axes in `neurons` are not a tuple; a parameter has no role, no known neurons, or not the declared
+        axes; a matrix is split by `jax.shard_map`. The error names argument, path and remedy.
     """
     declared = _declared(neurons)
     try:
@@ -43,7 +44,11 @@ def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[r
 
 
 def check_neurons(params: Any, neurons: Neurons | None) -> None:
-    """Raises InputError for a pattern of `neurons` that decides no parameter's axes."""
+    """Checks that every pattern of `neurons` decides a parameter's axes.
+
+    Raises:
+      InputError: a pattern decides no parameter's axes, or its axes are not a tuple.
+    """
     declared = _declared(neurons)
     try:
         check_declarations(params, declared)
@@ -92,7 +97,7 @@ def norm(x: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
 
 
 def size(leaf: roles.Leaf) -> int:
-    """C: the number of weights of a neuron; 1 in an empty matrix."""
+    """The number of weights C of a neuron; 1 in an empty matrix."""
     return max(leaf.size(leaf.fan_in), 1)
 
 
@@ -100,7 +105,7 @@ def per_neuron(described: Any, params: Any, make: Callable[[roles.Leaf, jax.Arra
     """make(leaf, parameter) for parameters with neurons, `optax.MaskedNode()` for the others, without metadata.
 
     Raises:
-      InputError: a parameter without values (`jax.ShapeDtypeStruct`).
+      InputError: a parameter with neurons has no values (`jax.ShapeDtypeStruct`).
     """
 
     def of_box(leaf, box):
@@ -124,11 +129,16 @@ def aligned(described: Any, made: Any) -> Any:
 
 
 class RotationState(NamedTuple):
-    """State of `rotate`: step count and initial norms.
+    """The state of `rotate`: step count and initial norms.
 
-    `count`: int32 scalar. `norms`: initial ℓ₂ norm of every neuron, in float32 or wider, shaped like the parameter with
-    fan-in axes of length 1, without boxes of metadata. Gains and biases have `optax.MaskedNode()`, so
-    `optax.tree.map_params` over other trees needs `is_leaf=lambda node: isinstance(node, optax.MaskedNode)`."""
+    Gains and biases have `optax.MaskedNode()` in `norms`, so `optax.tree.map_params` over other trees needs
+    `is_leaf=lambda node: isinstance(node, optax.MaskedNode)`.
+
+    Attributes:
+      count: int32 scalar.
+      norms: initial ℓ₂ norm of every neuron, in float32 or wider, shaped like the parameter with fan-in axes of length
+        1, without boxes of metadata.
+    """
 
     count: jax.Array  # type: ignore[assignment]  # hides tuple.count, as in optax's states
     norms: Any
@@ -163,9 +173,13 @@ def rotate(
 
         θ ← θ − η_t c (d + λ θ),    c = `update_multiplier`,
 
-    with λ = `weight_decay` for gains and biases if `vectors_decay`, else 0. If `weight_decay` is 0 and a parameter
-    has neurons, `init` raises InputError, because they could not rotate. Arithmetic is in float32 or wider. The
+    with λ = `weight_decay` for gains and biases if `vectors_decay`, else 0. Arithmetic is in float32 or wider. The
     update has its direction's dtype, so in bfloat16 a norm is accurate to bfloat16's rounding only.
+
+    Raises:
+      InputError: from `init` and `update`, a parameter has no known neurons or not the declared axes, or is split by
+        `jax.shard_map`. From `init`: `weight_decay` is 0 and a parameter has neurons, which could not rotate; a
+        parameter with neurons has no values; a declaration or a pattern of `neurons` decides nothing.
     """
 
     def init(params):

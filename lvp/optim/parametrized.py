@@ -73,9 +73,11 @@ class Parametrized(optax.GradientTransformationExtraArgs):
     """The result of `parametrized`: a transformation that keeps its table and settings for `describe`.
 
     Attributes:
-      table: the `Table`. settings: role → the factory's arguments for rate and decay. declarations: as given.
+      table: the `Table`.
+      settings: role → the factory's arguments for rate and decay.
       options: role → values of `OPTIONS`, given or by default; None if the factory does not have the parameter.
       masks: role → the factory's mask of the decay, None without one.
+      declarations: as given.
     """
 
     table: Table
@@ -110,18 +112,26 @@ def parametrized(
         (traced, injected) or schedule.
       width, vocab: of the model. Required with a rule, not accepted with a Table.
       rates: role → rate in place of η · c. It is required for updates in another unit, such as Muon's.
-      weight_decay: λ of the roles whose row decays; or role → λ, where missing roles do not decay. None means no
-        decay: the factory is given 0.0 instead of its own default (1e-4 for optax.adamw).
+      weight_decay: λ of the roles whose row decays; or role → λ, where missing roles do not decay. None means no decay:
+        the factory is given 0.0 instead of its own default (1e-4 for optax.adamw).
       decay: "coupled" or "independent".
       peak_learning_rate: max_τ η_τ, required for independent decay and for `lion_ar`, with a schedule without `.peak`
         and with an array.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
       **kwargs: passed to every factory.
 
+    Returns:
+      A `Parametrized`, which `describe` and `initialize` can read.
+
     Raises:
-      InputError: errors of `lvp.parametrization.table` and `by_role`; a size with a Table, or a missing size with a
-        rule; a declared role without a row; an update in another unit (see above); an unknown decay; an independent
-        decay whose peak is unknown or 0. From `init`: a declaration that decides no role; a matrix of another width or
+      InputError: the rule is unknown, or its function gives no valid row for a role; a size is not a whole number in
+        range, is missing with a rule, or is given with a Table; a role is unknown, has no factory, or is declared and
+        has no row; a factory of optax makes updates in another unit (see above) and its role has no rate in `rates`; a
+        rate, decay or peak is negative, not finite or not a scalar; `decay` is unknown; the peak of an independent
+        decay is unknown or 0; a factory is not callable, does not take an argument (`weight_decay` too), or is a
+        partial that binds `learning_rate`, `update_multiplier`, `weight_decay` or an option that the function does not
+        have; `b1` or `b2` is outside [0, 1), or `eps` is negative. From `init`: a parameter has no role or unknown
+        axes, or its role has no row; a declaration decides no parameter's role; a matrix has another width or
         vocabulary.
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
@@ -157,10 +167,14 @@ def described_under(
     """Returns the table of a rule, and `roles.classify` of the parameters, for `describe` and `initialize`.
 
     Args:
+      rule: a result of `parametrized`, or a `Table`.
+      params: pytree of arrays or shapes.
       declarations: the caller's; None takes those of the rule.
 
     Raises:
-      InputError: another kind of rule, such as a chain; errors of `classify` and `check_parameters`.
+      InputError: the rule is neither of the two (a chain, for example); a parameter has no role or unknown axes, or its
+        role has no row; a matrix does not have the table's width or vocabulary; a declaration decides no parameter's
+        role.
     """
     if not isinstance(rule, Table) and not hasattr(rule, "table"):
         raise InputError(
@@ -231,7 +245,7 @@ def check_has_row(chosen: Table, role: str, where: str) -> None:
     """Checks that a table has a row for a role.
 
     Raises:
-      InputError: it does not; the error contains `where`, the origin of the role.
+      InputError: the table has no such row; the error contains `where`, the origin of the role.
     """
     if role not in tuple(chosen):
         raise InputError(_without_row(chosen, role, where))
@@ -253,11 +267,11 @@ def check_parameters(leaves: Sequence[roles.Leaf], chosen: Table) -> None:
 
     The fan-in of embedding, position, output and tied must be the width. The fan-in or the fan-out of a hidden matrix
     must be the width, as in attention and MLP. The tokens of embedding, output and tied must be the vocabulary, if the
-    token axis is known. Parameters without neurons, roles of your own, and the table of
-    `lvp.parametrization.uniform`, which does not depend on the sizes, are not checked.
+    token axis is known. The sizes of parameters without neurons and of roles of your own are not checked. The table of
+    `lvp.parametrization.uniform` does not depend on the sizes, so no size is checked.
 
     Raises:
-      InputError: a role without a row, or another size; the error names the paths.
+      InputError: a role has no row, or a parameter has another size; the error names the paths.
     """
     refuse(problem for leaf in leaves for problem in _problems(leaf, chosen))
 
@@ -296,7 +310,11 @@ def _table(given: Rule | Table, width: int | None, vocab: int | None, tied: bool
 
 
 def _refuse_other_units(role: str, factory: Factory, chosen: Table, kwargs: Mapping[str, Any]) -> None:
-    """Raises InputError if the role's rate is for Adam-like updates and the factory is another one of optax."""
+    """Checks that a factory's updates have the unit of the role's rate.
+
+    Raises:
+      InputError: the rate is for Adam-like updates, and the factory is another one of optax.
+    """
     function, name, muon = _rates.unwrapped(factory), _rates.name_of(factory), ""
     of_optax = getattr(function, "__module__", "").startswith("optax.")
     if chosen.rule not in RULES or chosen.rule == "sp" or not of_optax or name in ADAM_LIKE:

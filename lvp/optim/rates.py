@@ -14,7 +14,7 @@ from lvp.errors import InputError
 
 
 def scaled(rate: optax.ScalarOrSchedule, factor: Any, peak: Any = None) -> optax.ScalarOrSchedule:
-    """`rate` times `factor`: a product, or a schedule of products.
+    """The rate times a factor: a product, or a schedule of products.
 
     A scaled schedule carries `.peak` = peak · factor if the peak is known (from `peak`, else from the schedule's own
     `.peak`), for optimizers that read the peak of *their* rate.
@@ -42,7 +42,8 @@ def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> An
     An array is not its own peak: it may be one step's value of a schedule (`optax.inject_hyperparams`) or of a sweep.
 
     Raises:
-      InputError: a schedule or an array with an unknown peak; a peak that is not a positive scalar.
+      InputError: the rate is a schedule or an array, and its peak is unknown; the peak is not a finite scalar above
+        zero.
     """
     peak = peak_learning_rate
     if peak is None and callable(rate):
@@ -60,10 +61,10 @@ def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> An
 
 
 def check_peak(peak: Any, name: str = "peak_learning_rate") -> None:
-    """Checks that a peak is a scalar above zero.
+    """Checks that a peak is a finite scalar above zero; the value of a traced array is not checked.
 
     Raises:
-      InputError: another peak; the error names the argument.
+      InputError: the peak is not such a scalar; the error names the argument.
     """
     check_constant(name, peak)
     if known(peak) == 0:
@@ -74,7 +75,7 @@ def check_constant(name: str, value: Any) -> None:
     """Checks that a value is a finite, non-negative scalar; the value of a traced array is not checked.
 
     Raises:
-      InputError: another value; the error names the argument.
+      InputError: the value is not such a scalar (a schedule, for example); the error names the argument.
     """
     check(name, value)
     if callable(value):
@@ -82,10 +83,10 @@ def check_constant(name: str, value: Any) -> None:
 
 
 def check_beta(name: str, value: Any) -> None:
-    """Checks the decay rate of a moving average: a scalar in [0, 1).
+    """Checks that the decay of a moving average is a scalar in [0, 1); the value of a traced array is not checked.
 
     Raises:
-      InputError: another value; the error names the argument.
+      InputError: the value is not such a scalar; the error names the argument.
     """
     check_constant(name, value)
     if not (known(value) or 0) < 1:
@@ -103,7 +104,7 @@ def check(name: str, value: Any) -> None:
     The values of schedules and of traced arrays are not checked.
 
     Raises:
-      InputError: another value; the error names the argument.
+      InputError: the value is neither; the error names the argument.
     """
     if callable(value):
         return

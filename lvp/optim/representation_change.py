@@ -44,13 +44,15 @@ def amplification(signal: Any, batch_size: Any, fan_in: Any = None, alignment: A
 
 
 def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) -> jax.Array:
-    """√(RRC²(φ = 0) / RRC²(φ)) at the same B and C: equation 9, or its limit of large C, √((1+φ)/(1+Bφ)).
+    """Returns √(RRC²(φ = 0) / RRC²(φ)) at the same B and C: equation 9, or its limit of large C, √((1+φ)/(1+Bφ)).
 
-    The factor is 1 at φ = 0, at B = 1 and at C = 1. It decreases with φ. For large C it decreases to 1/√B. The
-    smaller C is relative to B, the closer the exact factor is to 1.
+    The factor is 1 at φ = 0, at B = 1 and at C = 1. It decreases with φ. For large C it decreases to 1/√B. The smaller
+    C is relative to B, the closer the exact factor is to 1.
 
     Args:
-      snr: φ ≥ 0 per sequence, any shape. batch_size: B, sequences. fan_in: C; None for the limit.
+      snr: φ ≥ 0 per sequence, any shape.
+      batch_size: B, sequences.
+      fan_in: C; None for the limit.
 
     Returns:
       An array of snr's shape.
@@ -61,7 +63,11 @@ def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) 
 
 
 class RepresentationChangeState(NamedTuple):
-    """`clipped`: int32 scalar, the number of negative estimates of φ so far, over all steps and matrices."""
+    """The state of `scale_by_representation_change`.
+
+    Attributes:
+      clipped: int32 scalar, the number of negative estimates of φ so far, over all steps and matrices.
+    """
 
     clipped: jax.Array
 
@@ -90,9 +96,10 @@ def scale_by_representation_change(
       neurons, declarations: as in `lion_ar`.
 
     Raises:
-      InputError: a batch size below 1 or infinite. From `init` and `update`: a parameter whose neurons are not
-        declared. From `init`: a pattern of `neurons` that decides no parameter's axes. From `update`: a missing
-        `gradient_snr`, or values that are not scalars (a parameter that stacks layers has one φ for all layers).
+      InputError: the batch size is below 1 or infinite. From `init` and `update`: a parameter has no known neurons or
+        not the declared axes, or is split by `jax.shard_map`. From `init`: a pattern of `neurons` decides no
+        parameter's axes. From `update`: `gradient_snr` is missing, or has a value that is not a scalar (a parameter
+        that stacks layers has one φ for all layers).
     """
     if isinstance(batch_size, numbers.Real) and not (float(batch_size) >= 1 and math.isfinite(batch_size)):
         raise InputError(f"batch_size must be finite and at least 1 (sequences), got {batch_size!r}")
@@ -144,7 +151,7 @@ def gradient_snr(micro_gradients: Any, micro_batch_size: int) -> Any:
       are equal.
 
     Raises:
-      InputError: fewer than two micro-batches, a size below 1.
+      InputError: there are fewer than two micro-batches, or `micro_batch_size` is below 1.
     """
     if isinstance(micro_batch_size, numbers.Real) and not micro_batch_size >= 1:
         raise InputError(f"micro_batch_size must be at least 1 (sequences), got {micro_batch_size!r}")
@@ -183,7 +190,7 @@ def snr_of_squares(square_of_mean: Any, mean_square: Any, micro_batches: int, mi
       An array of the same shape, without a unit. It can be negative. It is 0 if both squares are 0.
 
     Raises:
-      InputError: fewer than two micro-batches.
+      InputError: there are fewer than two micro-batches.
     """
     if micro_batches < 2:
         raise InputError(

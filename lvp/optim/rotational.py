@@ -34,7 +34,10 @@ def rotate_by_learning_rate(
         )
 
     Raises:
-      InputError: as in `lion_ar`.
+      InputError: the rate or `update_multiplier` is negative, not finite or not a scalar; the peak is unknown or 0.
+        From `init` and `update`: a parameter has no known neurons or not the declared axes, or is split by
+        `jax.shard_map`. From `init`: `weight_decay` is 0 and a parameter has neurons; a parameter with neurons has no
+        values (`jax.ShapeDtypeStruct`); a declaration or a pattern of `neurons` decides no parameter's role or axes.
     """
     _rates.check("learning_rate", learning_rate)
     _rates.check("update_multiplier", update_multiplier)
@@ -73,8 +76,8 @@ def lion_ar(
 
         θ̂ = θ − (η_t / max η) √(2 max η λ) γ_t (‖θ₀‖ / √C) sign(u),    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖.
 
-    The angle per step is (η_t / max η) √(2 max η λ) γ_t radians, if it is small and sign(u) is orthogonal to θ. It
-    is AdamW's equilibrium angle at the peak, and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take
+    The angle per step is (η_t / max η) √(2 max η λ) γ_t radians, if it is small and sign(u) is orthogonal to θ. It is
+    AdamW's equilibrium angle at the peak, and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take
     θ ← θ − η_t γ_t sign(u). There is no weight decay. The paper's neurons are the rows of PyTorch's [out, in] matrices.
     The paper does not define neurons of embeddings and tied heads; here each token's row is a neuron.
 
@@ -89,17 +92,21 @@ def lion_ar(
       update_multiplier: c, multiplies the relative update, outside the root, and the rate of gains and biases.
         `parametrized` passes a role's factor as this argument.
       neurons: pattern (regular expression for whole "/"-joined paths) → axes over which one neuron sums; `()` for
-        parameters without neurons. It comes before the declarations. A column of a kernel [in, out] has axes
-        (0,), a row of an embedding [m, d] has (1,), a filter of a convolution [height, width, in, out] has (0, 1, 2).
+        parameters without neurons. It comes before the declarations. A column of a kernel [in, out] has axes (0,), a
+        row of an embedding [m, d] has (1,), a filter of a convolution [height, width, in, out] has (0, 1, 2).
       declarations: `lvp.roles.Declaration`s that come before the defaults.
 
-    State: one moment, and a float per neuron (float32, or the parameter's dtype if that is wider).
+    Returns:
+      A transformation. Its state has one moment, and a float per neuron (float32, or the parameter's dtype if that is
+      wider).
 
     Raises:
-      InputError: b outside [0, 1); an invalid rate, decay or batch size; an unknown peak. From `init` and `update`: a
-        parameter whose neurons are not declared, or that lacks a declared axis; the error names its path. From `init`:
-        a `weight_decay` of 0 with neurons; a declaration or a pattern of `neurons` that decides no parameter's role or
-        axes.
+      InputError: b is outside [0, 1); the rate, the decay or `update_multiplier` is negative, not finite or not a
+        scalar; the batch size is below 1 or infinite; the peak is unknown or 0. From `init` and `update`: a parameter
+        has no known neurons or not the declared axes, or is split by `jax.shard_map`; the error names its path. From
+        `init`: `weight_decay` is 0 and a parameter has neurons; a parameter with neurons has no values
+        (`jax.ShapeDtypeStruct`); a declaration or a pattern of `neurons` decides no parameter's role or axes. From
+        `update`, with `batch_size`: `gradient_snr` is missing or not a scalar.
     """
     _rates.check_constant("weight_decay", weight_decay)
     kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}
@@ -112,8 +119,12 @@ def lion_ar(
 
 
 class AverageNormState(NamedTuple):
-    """`count`: int32 scalar. `squares`: moving average of every neuron's squared update norm, shaped as
-    `RotationState.norms`."""
+    """The state of `normalize_by_average_norm`.
+
+    Attributes:
+      count: int32 scalar.
+      squares: moving average of every neuron's squared update norm, shaped as `RotationState.norms`.
+    """
 
     count: jax.Array  # type: ignore[assignment]  # hides tuple.count, as in optax's states
     squares: Any
@@ -127,18 +138,20 @@ def normalize_by_average_norm(
 ) -> optax.GradientTransformation:
     """Divides each neuron's update by the root of a moving average of its squared norm, so that its RMS is about 1.
 
-    d = √C u / √n̂ with n ← b n + (1 − b) ‖u‖² and n̂ = n / (1 − bᵗ) (Kosson et al. 2024, "Rotational equilibrium").
-    If n̂ is zero, d is zero. Gains and biases are not changed.
+    d = √C u / √n̂ with n ← b n + (1 − b) ‖u‖² and n̂ = n / (1 − bᵗ) (Kosson et al. 2024, "Rotational equilibrium"). If
+    n̂ is zero, d is zero. Gains and biases are not changed.
 
     Args:
       b: decay of the average, in [0, 1).
       neurons, declarations: as in `lion_ar`.
 
-    State: `AverageNormState`, a float per neuron.
+    Returns:
+      A transformation. Its state is `AverageNormState`, a float per neuron.
 
     Raises:
-      InputError: b outside [0, 1). From `init` and `update`: a parameter whose neurons are not declared, or that lacks
-        a declared axis.
+      InputError: b is outside [0, 1). From `init` and `update`: a parameter has no known neurons or not the declared
+        axes, or is split by `jax.shard_map`. From `init`: a parameter with neurons has no values
+        (`jax.ShapeDtypeStruct`).
     """
     _rates.check_beta("b", b)
 
@@ -198,8 +211,8 @@ def rotational_adamw(
     with n̂_t the bias-corrected moving average of ‖u‖². The angle is proportional to √η_t (LionAR's is proportional to
     η_t). It is smaller during the first steps, for several times 1 / (1 − β₁) steps, because n̂ still contains Adam's
     large first directions. Gains and biases take plain AdamW. Neurons with ‖θ₀‖ = 0 take AdamW without decay, with u
-    normalised as above. The authors' code also removes each neuron's mean and the update's component along the
-    neuron. Their equations do not, and neither does this function.
+    normalised as above. The authors' code also removes each neuron's mean and the update's component along the neuron.
+    Their equations do not, and neither does this function.
 
     Args:
       learning_rate: η_t, number, scalar array or schedule.
@@ -208,10 +221,15 @@ def rotational_adamw(
       norm_decay: decay of the moving average of ‖u‖².
       update_multiplier, neurons, declarations: as in `lion_ar`.
 
-    State: two moments, and two floats per neuron.
+    Returns:
+      A transformation. Its state has two moments, and two floats per neuron.
 
     Raises:
-      InputError: as in `lion_ar`, except for the peak; b1, b2 or norm_decay outside [0, 1).
+      InputError: b1, b2 or norm_decay is outside [0, 1); eps, the rate, the decay or `update_multiplier` is negative,
+        not finite or not a scalar. From `init` and `update`: a parameter has no known neurons or not the declared axes,
+        or is split by `jax.shard_map`; the error names its path. From `init`: `weight_decay` is 0 and a parameter has
+        neurons; a parameter with neurons has no values (`jax.ShapeDtypeStruct`); a declaration or a pattern of
+        `neurons` decides no parameter's role or axes.
     """
     _rates.check("learning_rate", learning_rate)
     _rates.check_constant("weight_decay", weight_decay)

@@ -34,8 +34,8 @@ def trapezoid(
       A schedule with the attribute `.peak`, which `lion_ar` and `parametrized` read.
 
     Raises:
-      InputError: a peak that is not positive; a total that is not a whole number of at least 1; fractions outside
-        [0, 1] or with a sum above 1; warmup_steps outside [0, T − D].
+      InputError: the peak is not above zero; the total is not a whole number of at least 1; a fraction is outside
+        [0, 1], or their sum is above 1; warmup_steps is outside [0, T − D].
     """
     _rates.check_peak(peak, "peak")
     try:

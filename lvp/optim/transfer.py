@@ -73,8 +73,16 @@ def transfer(
       A `Transferred`.
 
     Raises:
-      InputError: errors of `parametrized`; a combination that docs/transfer.md lists as refused; a β that leaves
-        [0, 1); rule "nanochat", whose hidden rate is Muon's, with one factory for all roles.
+      InputError: `scaling` is not a `Scaling`; its rule is "nanochat", whose hidden rate is Muon's, and one factory
+        trains all roles; its decay rule is "constant_timescale" and `rates` has a role that decays; there is a decay
+        rule and no `weight_decay`, or a `decay` of the other kind; a rule changes β or ε of a factory that does not
+        have it; a β leaves [0, 1); a role is unknown, has no factory, or is declared and has no row; a factory of optax
+        makes updates in another unit and its role has no rate in `rates`; a rate, decay, peak or ε is negative, not
+        finite or not a scalar; the peak of an independent decay is unknown or 0; a factory is not callable, does not
+        take an argument (`weight_decay` too), or is a partial that binds `learning_rate`, `update_multiplier`,
+        `weight_decay` or an option that the function does not have. From `init`: a parameter has no role or unknown
+        axes, or its role has no row; a declaration decides no parameter's role; a matrix has another width or
+        vocabulary.
     """
     if not isinstance(scaling, Scaling):
         raise InputError(f"scaling must be the result of lvp.parametrization.scaling.scale, got {shown(scaling)}")

@@ -60,7 +60,8 @@ BLOCKS = ("hidden", "vector")  # roles inside residual blocks
 class Shape:
     """Sizes of a model and of its training.
 
-    Raises InputError, with the name, for a size that is not a whole number of at least 1 (vocab: 2).
+    Raises:
+      InputError: a size is not a whole number of at least 1 (vocab: 2); the error names it.
     """
 
     width: int  # of the residual stream
@@ -206,7 +207,7 @@ def chosen(axes: Mapping[str, str] | None) -> dict[str, str]:
     """The rule of every axis: the given names, and the first of `AXES` for the others.
 
     Raises:
-      InputError: an unknown axis or rule.
+      InputError: an axis or a rule is unknown; `axes` is not a mapping.
     """
     given: Mapping[Any, Any] = {} if axes is None else axes
     if not isinstance(given, Mapping):
@@ -223,10 +224,13 @@ def ratio(base: Shape, target: Shape, axis: str, name: str, required: bool) -> f
     """Target over base size of an axis in `SIZES`; 1 if a size is unknown and no rule needs it.
 
     Args:
-      name: the axis' rule. required: True if the caller named the rule, so that both sizes must be known.
+      base, target: the sizes.
+      axis: one of `SIZES`.
+      name: the axis' rule.
+      required: True if the caller named the rule, so that both sizes must be known.
 
     Raises:
-      InputError: a rule other than "none" with one of the two sizes, or with neither although it is required.
+      InputError: the rule is not "none", and one of the two sizes is unknown, or both are unknown and required.
     """
     size = SIZES[axis]
     old, new = getattr(base, size), getattr(target, size)
@@ -242,7 +246,7 @@ def check_beta(name: str, beta: float, factor: float) -> float:
     """1 − factor · (1 − β), the momentum after a change of 1 − β.
 
     Raises:
-      InputError: β outside of [0, 1), or a result below 0, at which the rule has no meaning.
+      InputError: β is outside [0, 1), or the result is below 0, at which the rule has no meaning.
     """
     if isinstance(beta, bool) or not 0 <= beta < 1:
         raise InputError(f"{name} must lie in [0, 1), got {beta!r}")

@@ -15,7 +15,7 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
     """The loss of each rule after transfer from the smallest size, by committed result ("laptop-wikitext2").
 
     Returns:
-      For each result `preset`, `corpus`, `commit`, `seeds` (number of seeds that judge), `measured` (axis of
+      For each result `tier` (the preset), `corpus`, `commit`, `seeds` (number of seeds that judge), `measured` (axis of
       `lvp.parametrization.Shape` → smallest and largest measured size), `references_at_edge` (sizes whose reference is
       the first or last of its grid) and `entries`. `entries` maps an entry of the leaderboard, such as "LVP", to its
       `rule` (as in `lvp.parametrization.table`), its `constant` (hidden rate times width at the smallest size),

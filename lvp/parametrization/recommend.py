@@ -76,7 +76,8 @@ class Recommendation:
     """The result of `recommend`. `advice["embedding"]` is a `RoleAdvice`; `str(advice)` is a report.
 
     Attributes:
-      rule, width, vocab, hidden_lr, embedding_lr: the arguments.
+      rule, hidden_lr, embedding_lr: the arguments.
+      width, vocab: width and vocabulary of `target`.
       from_width, from_vocab: width and vocabulary of the smaller model; None without a transfer.
       kappa: κ of "interpolated", else None.
       roles: a `RoleAdvice` per role; "tied" in place of "embedding" and "output" for a tied model.
@@ -84,14 +85,16 @@ class Recommendation:
       embedding_by_rule: the embedding's rate under each rule of `RULES` (all rules except "nanochat"), from the same
         arguments. The hidden rate is divided by the ratio of the two rules' forward multipliers on hidden matrices.
       evidence: `lvp.parametrization.evidence.transfer()`.
-      beyond: for each result of `evidence`, the factor by which each size of `target` is outside of the measured
-        range, such as {"width": 16.0, "vocab": 7.8}; 1.0 inside.
+      beyond: for each result of `evidence`, the factor by which each size of `target` is outside of the measured range,
+        such as {"width": 16.0, "vocab": 7.8}; 1.0 inside.
       base, target: the `Shape`s of a transfer; base is None without a transfer.
       axes: the rule of every axis other than width and vocabulary.
-      betas: β₁ and β₂. steps: training steps, or None if unknown. weight_decay: the argument.
+      betas: β₁ and β₂.
+      steps: training steps, or None if unknown.
+      weight_decay: the argument.
       tuned: the arguments b1, b2 and eps.
-      alternatives: the settings under each rule of width and vocabulary, of each transferred axis, of "epsilon", and
-        of "decay" if `weight_decay` is given. `chosen` marks the rule in use. Empty without a transfer.
+      alternatives: the settings under each rule of width and vocabulary, of each transferred axis, of "epsilon", and of
+        "decay" if `weight_decay` is given. `chosen` marks the rule in use. Empty without a transfer.
       warnings: sentences about arguments that are probably wrong.
       tokens: statistics of the token counts, or None without counts.
       token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
@@ -147,8 +150,10 @@ class Recommendation:
 
     @property
     def sweep(self) -> tuple[float, ...]:
-        """Three embedding rates worth training next: `TUNED_SWEEP` times a tuned rate, or else `SWEEP` times LVP's rate
-        divided by the factor on the rows."""
+        """Three embedding rates worth training next.
+
+        They are `TUNED_SWEEP` times a tuned rate, or else `SWEEP` times LVP's rate divided by the factor on the rows.
+        """
         if self.embedding_was_tuned:
             return tuple(self.embedding.learning_rate * factor for factor in TUNED_SWEEP)
         of_lvp = self.embedding_by_rule["lvp"] / row_multiplier(self.token_rows, self.width)
@@ -219,13 +224,18 @@ def recommend(
       token_rows: one of `lvp.parametrization.TOKEN_ROWS`. It sets the embedding's forward multiplier, but no rate.
       tied: whether one matrix is both embedding and head, as in GPT-2 and Gemma.
       steps: training steps; None takes those of `target`.
-      weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned; λ is above zero. weight_decay None:
-        no decay.
+      weight_decay: λ of AdamW as tuned, above zero; None is no decay.
+      b1, b2, eps: β₁, β₂ and ε of Adam as tuned.
+
+    Returns:
+      A `Recommendation`; `print` shows it as a report.
 
     Raises:
-      InputError: an unknown rule, axis or token_rows; sizes, rates, λ, β, ε or κ out of range; embedding_lr or a rule
-        in `axes` without base; a decay rule without weight_decay; errors of `scale`; invalid counts; kappa together
-        with counts.
+      InputError: `target` or `base` is not a `Shape`; a rule, an axis or token_rows is unknown; a rate, λ or ε is not
+        finite and above zero; β is outside [0, 1) at one of the sizes; κ is outside [0, 1] or given together with
+        counts; counts are not whole numbers of at least 0, are all zero, or are more than the vocabulary; there is no
+        base, and embedding_lr or a rule in `axes` is given; there is a decay rule and no weight_decay; a rule in `axes`
+        needs a size that a shape does not have, or does not go together with `rule` (`lvp.parametrization.axes`).
     """
     for name, shape in (("target", target), ("base", base)):
         if not isinstance(shape, Shape) and (shape is not None or name == "target"):
@@ -304,8 +314,11 @@ class _Asked:
     tied: bool
 
     def check(self) -> None:
-        """Raises InputError for a rule without a name, for rates, λ or ε that are not finite and above zero, and for
-        unknown token_rows."""
+        """Checks the rule's name, the numbers and token_rows.
+
+        Raises:
+          InputError: the rule is not a name; a rate, λ or ε is not finite and above zero; token_rows is unknown.
+        """
         if not isinstance(self.rule, str):
             raise InputError(f"rule must be a name, got {self.rule!r}; a function is accepted by optim.parametrized")
         row_multiplier(self.token_rows, 1)
@@ -316,16 +329,21 @@ class _Asked:
         check_above_zero("eps", self.adam["eps"])
 
     def under(self, rule: str) -> "_Asked":
-        """Returns the arguments for another rule. The hidden rate is divided by the ratio of the rules' forward
-        multipliers, so that both describe the same Adam run."""
+        """Returns the arguments for another rule.
+
+        The hidden rate is divided by the ratio of the rules' forward multipliers, so that both describe the same Adam
+        run.
+        """
         other = dataclasses.replace(self, rule=rule)
         shape = self.base or self.target
         factor = self.here(shape)["hidden"].forward_multiplier / other.here(shape)["hidden"].forward_multiplier
         return dataclasses.replace(other, hidden_lr=self.hidden_lr * factor)
 
     def without_decay(self) -> "_Asked":
-        """Returns the arguments without rules of "decay" and "epsilon", because some rules of width refuse them. They
-        do not change rates."""
+        """Returns the arguments without rules of "decay" and "epsilon".
+
+        Some rules of width refuse them. They do not change rates.
+        """
         axes = {axis: name for axis, name in (self.axes or {}).items() if axis not in ("decay", "epsilon")}
         return dataclasses.replace(self, axes=axes)
 

@@ -19,7 +19,11 @@ FAR = 4.0  # factor outside of the measured sizes from which a measurement is ha
 
 
 def text(advice: "Recommendation", evidence: bool = False) -> str:
-    """`str` of a `Recommendation`: rates and stds, warnings and code; or all that is known, with the evidence."""
+    """Returns a recommendation as text: rates and stds, warnings and code.
+
+    Args:
+      evidence: add the sources, the other rules, the decay over the training and the committed measurements.
+    """
     rows = aligned(_rows(advice) if evidence else _short_rows(advice))
     warnings = [line for words in advice.warnings for line in textwrap.wrap(f"warning: {words}", LINE)]
     blocks = [[_heading(advice), *rows], [*_sweep(advice, evidence), *warnings]]
@@ -34,8 +38,10 @@ def text(advice: "Recommendation", evidence: bool = False) -> str:
 
 
 def _short_rows(advice: "Recommendation") -> list[tuple[str, ...]]:
-    """Rates, stds and, if they differ from the defaults, forward multipliers, λ and ε. Roles with equal numbers share a
-    row."""
+    """Rates, stds and, if they differ from the defaults, forward multipliers, λ and ε.
+
+    Roles with equal numbers share a row.
+    """
     by_numbers: dict[tuple[str, ...], list[str]] = {}
     for role in advice.roles:
         std = f"{role.init_std:.4g}" if role.init_std else "gains 1, biases 0"

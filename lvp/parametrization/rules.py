@@ -68,7 +68,7 @@ def row_multiplier(token_rows: str, width: int) -> float:
     """The embedding's forward multiplier for one of `TOKEN_ROWS`: √width for "sqrt", else 1.
 
     Raises:
-      InputError: a name that is not in `TOKEN_ROWS`.
+      InputError: the name is not in `TOKEN_ROWS`.
     """
     if token_rows not in TOKEN_ROWS:
         raise unknown("token_rows", token_rows, TOKEN_ROWS)
@@ -239,7 +239,12 @@ Rule = str | Callable[[int, int], Mapping[str, tuple[float, ...]]]
 
 
 def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, ...]]]]:
-    """A rule's name, and its function (width, vocab, kappa) → rows by role, as in `PaperRule.rows`."""
+    """A rule's name, and its function (width, vocab, kappa) → rows by role, as in `PaperRule.rows`.
+
+    Raises:
+      InputError: a name is unknown; a function has the name of a rule of this module. From the function: the rows of a
+        user's rule lack a role, or a number is out of range.
+    """
     if not callable(rule):
         if not isinstance(rule, str) or rule not in PAPER_RULES:
             raise unknown("rule", rule if isinstance(rule, str) else repr(rule), PAPER_RULES)
@@ -251,7 +256,12 @@ def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str
 
 
 def _checked_rows(name: str, rows: Any) -> Mapping[str, tuple[float, ...]]:
-    """Returns the rows of a user's rule after a check: all `ROLES` are present and all numbers are in range."""
+    """Checks the rows of a user's rule and returns them.
+
+    Raises:
+      InputError: a role of `ROLES` has no row; a row is not (init std, LR multiplier[, forward multiplier]); an init
+        std is negative or not finite; a multiplier is not finite and above zero.
+    """
     if not isinstance(rows, Mapping) or not set(ROLES) <= set(rows):
         raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(rows)}")
     checked = {}
@@ -279,10 +289,12 @@ def embedding_ratio(width: float, vocab: float, kappa: float = 1.0) -> float:
     rare token) and m ≫ d. The ratio is dimensionless.
 
     Args:
-      width: d ≥ 1. vocab: m ≥ 1. kappa: in [0, 1].
+      width: d ≥ 1.
+      vocab: m ≥ 1.
+      kappa: κ in [0, 1].
 
     Raises:
-      InputError: an argument out of range.
+      InputError: an argument is out of range.
     """
     if not (width >= 1 and vocab >= 1 and 0 <= kappa <= 1):
         raise InputError(
@@ -313,8 +325,8 @@ def attenuation(frequencies: ArrayLike) -> np.ndarray:
       [m] float64.
 
     Raises:
-      InputError: negative or non-finite frequencies, fewer than two frequencies, or a sum that differs from 1 by more
-      than 1e-6.
+      InputError: a frequency is negative or not finite; there are fewer than two; their sum differs from 1 by more
+        than 1e-6.
     """
     alpha = check_frequencies(frequencies)
     share, inverse, counts = np.unique(alpha**2 / np.sum(alpha**2), return_inverse=True, return_counts=True)
@@ -347,7 +359,7 @@ def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.nd
       vocab: the expected m; None accepts any.
 
     Raises:
-      InputError: other frequencies.
+      InputError: the frequencies are not [m] numbers with these properties.
     """
     try:
         alpha = np.asarray(frequencies, np.float64)
@@ -366,15 +378,22 @@ def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.nd
 
 
 def check_above_zero(name: str, value: Any) -> float:
-    """`value` as a float. Raises InputError, with `name`, for anything but a finite number above zero."""
+    """Checks that a value is a finite number above zero and returns it as a float.
+
+    Raises:
+      InputError: the value is not such a number; the error contains `name`.
+    """
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise InputError(f"{name} must be a finite number above zero, got {value!r}")
     return float(value)
 
 
 def check_whole(name: str, value: Any, least: int) -> int:
-    """`value` as an int of at least `least`. Raises InputError, with `name`, for a bool, a value that is not whole, or
-    a smaller value."""
+    """Checks that a value is a whole number of at least `least` and returns it as an int.
+
+    Raises:
+      InputError: the value is a bool, not whole, or smaller; the error contains `name`.
+    """
     try:
         whole = operator.index(value)
     except TypeError as error:

@@ -47,7 +47,8 @@ class Scaling:
 
     Attributes:
       base, target: the shapes.
-      rule: the name of the rule of width and vocabulary. axes: the rule of every other axis.
+      rule: the name of the rule of width and vocabulary.
+      axes: the rule of every other axis.
       roles: a `RoleScaling` per role.
       beta: factor on 1 − β₁ and 1 − β₂.
       independent: True if λ is a decay per step, independent of the rate.
@@ -72,10 +73,15 @@ class Scaling:
 
     @property
     def branch_multiplier(self) -> float:
+        """The constant factor on the output of every residual branch at the target."""
         return self.table.branch_multiplier
 
     def betas(self, b1: float, b2: float) -> tuple[float, float]:
-        """β₁ and β₂ at the target, from those at the base. Raises InputError for values that leave [0, 1)."""
+        """β₁ and β₂ at the target, from those at the base.
+
+        Raises:
+          InputError: a β is outside [0, 1), or leaves it.
+        """
         return check_beta("b1", b1, self.beta), check_beta("b2", b2, self.beta)
 
     def __str__(self) -> str:
@@ -125,11 +131,16 @@ def scale(
       rows: further or other rows at the target (`Table.with_rows`), which the axes do not change.
       tied: whether to add the role "tied", as in `table`. Its rate, λ and ε move as the embedding's.
 
+    Returns:
+      A `Scaling`; `print` shows it as a table.
+
     Raises:
-      InputError: errors of `table`; an unknown axis, rule or role; a rule other than "none" for an axis whose size only
-        one shape has; a rule in `axes` for an axis without sizes; a std out of range; decay "sqrt_width" with a rule
-        whose hidden rate is not ∝ 1/width; decay "constant_timescale" with a row that replaces a rate of the rule;
-        epsilon with a rule whose head is not ∝ 1/width.
+      InputError: `base` or `target` is not a `Shape`; a rule, an axis, a role or token_rows is unknown; a rule's
+        function gives no valid row for a role; κ is outside [0, 1]; a ratio or an init std is not finite and above
+        zero; token_rows is "normalized" and the rule's embedding has a forward multiplier other than 1; only one shape
+        has the size of an axis whose rule is not "none", or neither has it and `axes` names the rule; decay is
+        "sqrt_width" and the rule's hidden rate is not ∝ 1/width; decay is "constant_timescale" and a row replaces a
+        rate of the rule; there is a rule of epsilon and the rule's head is not ∝ 1/width.
     """
     for name, shape in (("base", base), ("target", target)):
         if not isinstance(shape, Shape):
@@ -193,7 +204,12 @@ def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table) -> dict[
 
 
 def _refuse(names: Mapping[str, str], here: Table, there: Table, ratios: Ratios, rows: Sequence[Row]) -> None:
-    """Refuses axis rules that are stated for other rules of width than this one, and rows that hide their rates."""
+    """Checks that the axis rules are stated for this rule of width, and that no row hides a rate that they use.
+
+    Raises:
+      InputError: the decay rule is "sqrt_width" and the hidden rate is not ∝ 1/width; it is "constant_timescale" and a
+        row replaces the rate of a role that decays; there is a rule of epsilon and the head is not ∝ 1/width.
+    """
     hidden = there["hidden"].lr_multiplier * ratios.forward["hidden"] * ratios.width
     if names["decay"] == "sqrt_width" and abs(hidden - 1) > _FLAT:
         raise InputError(
@@ -213,10 +229,12 @@ def check_own_rates(names: Mapping[str, str], of_rule: Iterable[Row], replaced: 
     """Checks that the decay rule does not use the rate of a role that rows or rates replace.
 
     Args:
-      names: axis → name of its rule. of_rule: the rule's rows. replaced: the roles with a row or rate of their own.
+      names: axis → name of its rule.
+      of_rule: the rule's rows.
+      replaced: the roles with a row or rate of their own.
 
     Raises:
-      InputError: it does.
+      InputError: the decay rule is "constant_timescale" and a role that decays is replaced.
     """
     own = {row.role for row in of_rule if row.decay} & {*replaced}
     if names["decay"] == "constant_timescale" and own:

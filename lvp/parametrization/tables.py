@@ -24,11 +24,11 @@ from lvp.parametrization.rules import (
 
 @dataclass(frozen=True)
 class Row:
-    """Init, learning rate, decay and forward multiplier of one role: an abc-parametrization (Yang & Hu 2021, Tensor
-    Programs IV).
+    """Init, learning rate, decay and forward multiplier of one role.
 
-    (A · forward_multiplier, init_std / A, lr_multiplier / A) trains the same network for every A > 0, if the update
-    does not depend on the gradient's scale (Adam with ε = 0) and there is no weight decay.
+    It is an abc-parametrization (Yang & Hu 2021, Tensor Programs IV): (A · forward_multiplier, init_std / A,
+    lr_multiplier / A) trains the same network for every A > 0, if the update does not depend on the gradient's scale
+    (Adam with ε = 0) and there is no weight decay.
     """
 
     role: str  # of `lvp.roles.ROLES`
@@ -78,8 +78,8 @@ class Table:
         """Returns the table with further rows, or with other rows of its roles.
 
         Raises:
-          InputError: a row of another type; an init std that is negative or not finite; an LR multiplier that is not
-            finite and above zero.
+          InputError: a row is not a `Row`; an init std is negative or not finite; an LR multiplier is not finite and
+            above zero.
         """
         for row in rows:
             if not isinstance(row, Row):
@@ -112,13 +112,15 @@ class Table:
 
 
 def uniform(*, width: int, vocab: int, init_std: float = 1.0) -> Table:
-    """The table without a rule: the same rate and init std for all roles. Matrices decay, vectors do not.
+    """Returns the table without a rule: the same rate and init std for all roles. Matrices decay, vectors do not.
 
     Args:
-      width: d ≥ 1. vocab: m ≥ 2. init_std: not negative, in the parameter's unit.
+      width: d ≥ 1.
+      vocab: m ≥ 2.
+      init_std: not negative, in the parameter's unit.
 
     Raises:
-      InputError: an argument out of range.
+      InputError: an argument is out of range.
     """
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
     if not 0 <= init_std < math.inf:
@@ -155,20 +157,21 @@ def table(
         table("mup", width=256, vocab=8192, base_width=64, ratios=1)  # one rate was tuned for all roles at width 64
 
     Args:
-      rule: a name of `lvp.parametrization.rules.PAPER_RULES`, such as "lvp" or "interpolated" (LVP with
-        η_E = `embedding_ratio` · η_output); or the user's rule, a function (width, vocab) → {role: (init std, LR
-        multiplier)} for all roles. The function's name is the rule's name. A third number in a row is its forward
-        multiplier (default 1).
-      width: d ≥ 1. vocab: m ≥ 2. The vocabulary changes "interpolated" and rules of your own that depend on it, and no
-        other rule. `optim.parametrized`, `optim.describe` and `optim.initialize` compare both with the parameters.
+      rule: a name of `lvp.parametrization.rules.PAPER_RULES`, such as "lvp" or "interpolated" (LVP with η_E =
+        `embedding_ratio` · η_output); or the user's rule, a function (width, vocab) → {role: (init std, LR multiplier)}
+        for all roles. The function's name is the rule's name. A third number in a row is its forward multiplier
+        (default 1).
+      width: d ≥ 1.
+      vocab: m ≥ 2. It changes "interpolated" and rules of your own that depend on it, and no other rule.
+        `optim.parametrized`, `optim.describe` and `optim.initialize` compare width and vocabulary with the parameters.
       base_width: the width at which the learning rate was tuned. From there every role's rate moves as the rule says.
         Init stds stay absolute.
       base_vocab: the vocabulary at the base width; the default is `vocab`. κ is the same at both sizes.
       ratios: role → tuned rate of the role over the hidden rate, at the base width (without one, at this width), in
         place of the rule's ratio. A number holds for all roles: 1 if all roles were tuned with one rate, as in muP's
         own code.
-      frequencies: [m] token probabilities α. Only "interpolated" uses them: its κ is Σ α_i κ_i with
-        κ_i = `attenuation`(α)_i. Without frequencies κ = 1, the constant of the paper's Theorem 2.
+      frequencies: [m] token probabilities α. Only "interpolated" uses them: its κ is Σ α_i κ_i with κ_i =
+        `attenuation`(α)_i. Without frequencies κ = 1, the constant of the paper's Theorem 2.
       kappa: κ in [0, 1], in place of frequencies. Only "interpolated" uses it.
       token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`. It sets the embedding's forward
         multiplier, but no init std and no rate.
@@ -179,11 +182,11 @@ def table(
       A `Table`. `str` of it is an aligned text table with the meaning of learning_rate.
 
     Raises:
-      InputError: an unknown rule or role; a function with the name of one of these rules, or without an init std
-        (finite, not negative) and a multiplier (finite, above zero) for every role; width, vocab or a base that is not
-        a whole number in range; a ratio that is not finite and above zero; frequencies that are negative, not finite,
-        of another length than vocab, or do not sum to one within 1e-6; kappa outside [0, 1] or together with
-        frequencies; base_vocab without base_width; an unknown token_rows, or "normalized" with a rule whose embedding
+      InputError: a rule or role is unknown; a function has the name of one of these rules, or does not give an init std
+        (finite, not negative) and a multiplier (finite, above zero) for every role; width, vocab or a base is not a
+        whole number in range; a ratio is not finite and above zero; frequencies are negative, not finite, of another
+        length than vocab, or do not sum to one within 1e-6; kappa is outside [0, 1] or given together with frequencies;
+        base_vocab is given without base_width; token_rows is unknown, or is "normalized" with a rule whose embedding
         has a forward multiplier other than 1.
     """
     rule, rows_at = named_rule(rule)
@@ -225,7 +228,11 @@ def with_tied(untied: Table) -> Table:
 
 
 def _checked_ratios(ratios: float | Mapping[str, float] | None, known: Collection[str]) -> dict[str, float]:
-    """Role → ratio, from the argument `ratios` of `table`. Raises InputError for an unknown role or a bad ratio."""
+    """Role → ratio, from the argument `ratios` of `table`.
+
+    Raises:
+      InputError: a role is unknown; a ratio is not finite and above zero.
+    """
     if ratios is None:
         return {}
     given: Mapping[str, Any] = ratios if isinstance(ratios, Mapping) else dict.fromkeys(known, ratios)

@@ -32,19 +32,23 @@ class TokenFrequencies:
     kappa_median: float
 
     def ratio(self, width: int, kappa: float) -> float:
-        """η_E/η_W for this vocabulary (`lvp.parametrization.embedding_ratio`)."""
+        """η_E/η_W for this vocabulary (`lvp.parametrization.embedding_ratio`).
+
+        Raises:
+          InputError: width is below 1, or kappa is outside [0, 1].
+        """
         return embedding_ratio(width, self.vocab, kappa)
 
 
 def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequencies:
-    """Returns κ of token counts. `lvp.theory.zipf_mandelbrot_fit` fits a law to them.
+    """Returns the κ of token counts. `lvp.theory.zipf_mandelbrot_fit` fits a law to them.
 
     Args:
       counts: whole numbers [n], n ≥ 2, non-negative, at least one above zero.
       vocab: the model's vocabulary m ≥ n, if it is padded beyond the tokenizer's n tokens; None is n.
 
     Raises:
-      InputError: counts of another kind; vocab below n.
+      InputError: the counts are not such numbers; vocab is below n.
     """
     occurrences = np.asarray(counts)
     if (

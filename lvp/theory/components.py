@@ -30,13 +30,14 @@ def sign_projection_variance(width: ArrayLike, vocab: ArrayLike) -> np.ndarray:
     exact at every d and m.
 
     Args:
-      width: d ≥ 1. vocab: m ≥ 1. Broadcast together.
+      width: d ≥ 1.
+      vocab: m ≥ 1. It is broadcast with the width.
 
     Returns:
       float64 in their common shape; dimensionless.
 
     Raises:
-      InputError: a width or vocab below 1 or not finite.
+      InputError: a width or vocab is below 1 or not finite.
     """
     d, m = _at_least("width", width, 1), _at_least("vocab", vocab, 1)
     return d + 2 * d * (d - 1) / (np.pi * m)
@@ -51,14 +52,16 @@ def sign_gaussian_variance(width: ArrayLike, frequencies: ArrayLike, *, exact: b
     too large by a factor of 1.4 for the most frequent token.
 
     Args:
-      width: d ≥ 1, any shape. frequencies: [m], m ≥ 2, non-negative, sum 1. Only their ratios matter.
+      width: d ≥ 1, any shape.
+      frequencies: [m], m ≥ 2, non-negative, sum 1. Only their ratios matter.
       exact: use κ = I (default); False uses the paper's a.
 
     Returns:
       float64, the shape of width followed by [m]; dimensionless.
 
     Raises:
-      InputError: a width below 1; frequencies that are negative, not finite, fewer than two or do not sum to one.
+      InputError: a width is below 1 or not finite; a frequency is negative or not finite; there are fewer than two
+        frequencies, or they do not sum to one.
     """
     d = _at_least("width", width, 1)[..., None]
     alpha = check_frequencies(frequencies)
@@ -76,7 +79,7 @@ def sign_gaussian_mean(correlation: ArrayLike) -> np.ndarray:
       float64 in its shape; dimensionless.
 
     Raises:
-      InputError: a correlation outside [−1, 1].
+      InputError: a correlation is outside [−1, 1] or not finite.
     """
     rho = _number("correlation", correlation)
     if np.any(np.abs(rho) > 1):
@@ -93,14 +96,16 @@ def embedding_component(
     gradient 0, so its row moves by S(0) = +1 in every entry and its component is η_E σ_W √d.
 
     Args:
-      width: d ≥ 1. vocab: m ≥ 1. learning_rate: η_E ≥ 0. sigma_output: σ_W ≥ 0, the standard deviation. Broadcast
-        together.
+      width: d ≥ 1. All arguments are broadcast together.
+      vocab: m ≥ 1.
+      learning_rate: η_E ≥ 0.
+      sigma_output: σ_W ≥ 0, the standard deviation.
 
     Returns:
       float64 in their common shape; in logits.
 
     Raises:
-      InputError: an argument out of range or not finite.
+      InputError: an argument is out of range or not finite.
     """
     rate, sigma = _at_least("learning_rate", learning_rate, 0), _at_least("sigma_output", sigma_output, 0)
     return rate * sigma * np.sqrt(sign_projection_variance(width, vocab))
@@ -120,7 +125,9 @@ def projection_component(
     exact under Assumption 2. `sign_gaussian_variance` explains the difference.
 
     Args:
-      width: d ≥ 1. learning_rate: η_W ≥ 0. sigma_embedding: σ_E ≥ 0, the standard deviation. Broadcast together.
+      width: d ≥ 1. It is broadcast with the next two.
+      learning_rate: η_W ≥ 0.
+      sigma_embedding: σ_E ≥ 0, the standard deviation.
       frequencies: [m], m ≥ 2, non-negative, sum 1.
       exact: use κ = I; False (default) uses the paper's a.
 
@@ -128,7 +135,8 @@ def projection_component(
       float64, the common shape of the first three followed by [m]; in logits.
 
     Raises:
-      InputError: an argument out of range or not finite; frequencies as in `sign_gaussian_variance`.
+      InputError: an argument is out of range or not finite; there are fewer than two frequencies, or they do not sum to
+        one.
     """
     rate, sigma = _at_least("learning_rate", learning_rate, 0), _at_least("sigma_embedding", sigma_embedding, 0)
     variance = sign_gaussian_variance(width, frequencies, exact=exact)
@@ -142,17 +150,18 @@ def product_component(
 
     This form is not in the paper. Under Assumption 2 the signs of E's gradient depend on W, those of W's gradient
     depend on E, and both depend on the same Gaussian signal V. Given V, the d products in a logit are independent, with
-    mean 0 and square 1. Components δ̄_E and δ̄_W of order one do not imply that δ̄_{W,E} has order one. For example, muP
-    with m fixed has δ̄_{W,E} ∝ d^(−1/2).
+    mean 0 and square 1. Components δ̄_E and δ̄_W of order one do not imply that δ̄_{W,E} has order one. For example,
+    muP with m fixed has δ̄_{W,E} ∝ d^(−1/2).
 
     Args:
-      width: d ≥ 1. learning_rate_embedding, learning_rate_output: η_E, η_W ≥ 0. Broadcast together.
+      width: d ≥ 1. All arguments are broadcast together.
+      learning_rate_embedding, learning_rate_output: η_E, η_W ≥ 0.
 
     Returns:
       float64 in their common shape; in logits.
 
     Raises:
-      InputError: an argument out of range or not finite.
+      InputError: an argument is out of range or not finite.
     """
     rates = [_at_least("learning_rate_embedding", learning_rate_embedding, 0)]
     rates.append(_at_least("learning_rate_output", learning_rate_output, 0))
@@ -163,13 +172,14 @@ def initial_output(width: ArrayLike, sigma_embedding: ArrayLike, sigma_output: A
     """(m⁻¹ E‖E_{i,0} W_0‖²)^½ = σ_E σ_W √d: the root mean square of a logit before training.
 
     Args:
-      width: d ≥ 1. sigma_embedding, sigma_output: standard deviations ≥ 0. Broadcast together.
+      width: d ≥ 1. All arguments are broadcast together.
+      sigma_embedding, sigma_output: standard deviations ≥ 0.
 
     Returns:
       float64 in their common shape; in logits.
 
     Raises:
-      InputError: an argument out of range or not finite.
+      InputError: an argument is out of range or not finite.
     """
     sigmas = _at_least("sigma_embedding", sigma_embedding, 0), _at_least("sigma_output", sigma_output, 0)
     return sigmas[0] * sigmas[1] * np.sqrt(_at_least("width", width, 1))
@@ -182,7 +192,7 @@ def mean_square_frequency(frequencies: ArrayLike) -> float:
       frequencies: [m], m ≥ 2, non-negative, sum 1.
 
     Raises:
-      InputError: frequencies as in `sign_gaussian_variance`.
+      InputError: a frequency is negative or not finite; there are fewer than two, or they do not sum to one.
     """
     return float(np.mean(check_frequencies(frequencies) ** 2))
 
@@ -194,13 +204,15 @@ def power_law_mean_square(vocab: ArrayLike, exponent: ArrayLike) -> np.ndarray:
     ᾱ² has the additional factor (Σ i^(−a))^−2, which cancels in the components.
 
     Args:
-      vocab: m, whole numbers ≥ 1. exponent: a > 1/2. Broadcast together.
+      vocab: m, whole numbers ≥ 1.
+      exponent: a > 1/2. It is broadcast with the vocabulary.
 
     Returns:
       float64 in their common shape. Relative error about 1e-16/(2a − 1).
 
     Raises:
-      InputError: a vocab below 1 or not whole; an exponent of 1/2 or less, where the lemma does not hold.
+      InputError: a vocab is below 1 or not whole; an exponent is 1/2 or less, where the lemma does not hold, or not
+        finite.
     """
     m, a = _at_least("vocab", vocab, 1), _number("exponent", exponent)
     if np.any(m != np.floor(m)):
@@ -239,7 +251,7 @@ def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float =
       `Exponents`, rounded to nine decimals.
 
     Raises:
-      InputError: an unknown rule, a vocab_growth or rarity out of range.
+      InputError: the rule is unknown; vocab_growth or rarity is out of range or not a scalar.
     """
     growth, beta = _at_least("vocab_growth", vocab_growth, 0), _at_least("rarity", rarity, 0)
     if growth.ndim or beta.ndim or growth > 4:

@@ -15,7 +15,9 @@ def head_updates(
     if all v̂_i are equal.
 
     Args:
-      hidden: h [d]. probabilities: p [m], the model's prediction for the next token. target: t, the observed token.
+      hidden: h [d].
+      probabilities: p [m], the model's prediction for the next token.
+      target: t, the observed token.
       second_moment: v̂ [m], a value per token; None for SGD.
 
     Returns:

@@ -36,23 +36,26 @@ def squared_representation_change(
 ) -> np.ndarray:
     """E[Δy²]/E[y²], the expected *squared* relative representation change of a step (equation 9).
 
-    "paper": η² C/(B² ‖w‖²) (φ + 1/B)⁻¹ ((φ+1) + (B−1)/C + (B−1)² φ/(φ+1) (φ + 1/C) + 2 (B−1) φ), equation 9.
-    "exact": uses E cos²(ḡ, g_b) in place of the ratio of means (φ + 1/C)/(φ+1). For isotropic Gaussian noise it is
-    1 − (1 − 1/C) ₁F₁(1; C/2 + 1; −φC/2), because ‖g_b‖² is noncentral χ².
-    "limit": η² C/(B ‖w‖²) (1 + Bφ)/(1 + φ), the limit of equation 9 for C ≫ B, or for Cφ ≫ 1 and Bφ ≫ 1.
+    - "paper": η² C/(B² ‖w‖²) (φ + 1/B)⁻¹ ((φ+1) + (B−1)/C + (B−1)² φ/(φ+1) (φ + 1/C) + 2 (B−1) φ), equation 9.
+    - "exact": uses E cos²(ḡ, g_b) in place of the ratio of means (φ + 1/C)/(φ+1). For isotropic Gaussian noise it is 1
+      − (1 − 1/C) ₁F₁(1; C/2 + 1; −φC/2), because ‖g_b‖² is noncentral χ².
+    - "limit": η² C/(B ‖w‖²) (1 + Bφ)/(1 + φ), the limit of equation 9 for C ≫ B, or for Cφ ≫ 1 and Bφ ≫ 1.
 
     All arguments broadcast as in NumPy. B and C need not be whole numbers, so that a form can be drawn as a curve.
 
     Args:
-      snr: φ ≥ 0, per sequence. batch_size: B ≥ 1, sequences. fan_in: C ≥ 1.
-      learning_rate: η ≥ 0, the root mean square length of the step. weight_norm: ‖w‖ > 0.
+      snr: φ ≥ 0, per sequence.
+      batch_size: B ≥ 1, sequences.
+      fan_in: C ≥ 1.
+      learning_rate: η ≥ 0, the root mean square length of the step.
+      weight_norm: ‖w‖ > 0.
       form: one of `FORMS`.
 
     Returns:
       float64, dimensionless. Its root is the root mean square of the paper's RRC, ‖Δy‖/‖y‖ of equation 6.
 
     Raises:
-      InputError: an argument out of range or not finite, an unknown form.
+      InputError: an argument is out of range or not finite; the form is unknown.
     """
     if form not in FORMS:
         raise InputError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
@@ -75,12 +78,15 @@ def simulated_representation_change(
 ) -> Estimate:
     """Simulates E[Δy²]/E[y²]: g̃_b is iid normal with E‖g̃_b‖² = 1, ḡ is fixed, x_b = ±g_b/‖g_b‖ has length 1.
 
-    Each draw averages Δy_b² over its batch. Two expectations are exact: the length of the step, E‖g‖² = φ + 1/B, and
-    E y² = ‖w‖²/C, the mean over all directions of w (under A1, w is independent of x). All φ share one draw of the
-    noise, so the errors of their estimates are correlated. The sign of x_b cancels.
+    Each draw averages Δy_b² over its batch. Two expectations are exact: the length of the step, E‖g‖² = φ + 1/B, and E
+    y² = ‖w‖²/C, the mean over all directions of w (under A1, w is independent of x). All φ share one draw of the noise,
+    so the errors of their estimates are correlated. The sign of x_b cancels.
 
     Args:
-      key: a `jax.random.key`. snr: φ ≥ 0, a list [S]. batch_size: B. fan_in: C.
+      key: a `jax.random.key`.
+      snr: φ ≥ 0, a list [S].
+      batch_size: B.
+      fan_in: C.
       learning_rate, weight_norm: scalars; otherwise as in `squared_representation_change`.
       draws: number of batches, at least 2. Up to 2²² random numbers are drawn at a time.
 
@@ -88,7 +94,7 @@ def simulated_representation_change(
       `Estimate` of arrays [S]. The simulation is in float32.
 
     Raises:
-      InputError: an argument out of range.
+      InputError: an argument is out of range.
     """
     phi = _numbers("snr", snr, 0)
     if phi.ndim != 1 or phi.size == 0:

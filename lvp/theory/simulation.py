@@ -23,8 +23,10 @@ _CHUNK_ELEMENTS = 2**22  # random numbers drawn at a time
 
 
 class Estimate(NamedTuple):
-    """A mean over independent draws (in `Component` a root mean square) and its standard error. Both are float64 and
-    have the same unit."""
+    """A mean over independent draws and its standard error, both float64 in the same unit.
+
+    In `Component` it is a root mean square.
+    """
 
     mean: np.ndarray  # over draws
     standard_error: np.ndarray  # of the mean; nan for one draw
@@ -33,8 +35,10 @@ class Estimate(NamedTuple):
 class Component(NamedTuple):
     """Root mean squares over the m logits and over draws, (m⁻¹ E‖δ^i‖²)^½, in logits.
 
-    per_token: [..., T], for the tokens given. overall: [...], root mean square over all tokens of frequency above 0,
-    each counted once. Theorem 1's δ̄_E is defined for these tokens only.
+    Attributes:
+      per_token: [..., T], for the tokens given.
+      overall: [...], root mean square over all tokens of frequency above 0, each counted once. Theorem 1's δ̄_E is
+        defined for these tokens only.
     """
 
     per_token: Estimate
@@ -77,12 +81,15 @@ def one_step_components(
 ) -> Components:
     """Simulates Theorem 1: the components after one infinite-batch SignSGD step under Assumption 2.
 
-    Each draw has new E, W and signal V (iid N(0, 1), in place of E W − Z). The gradients are m⁻¹ D_α V Wᵀ and
-    m⁻¹ Eᵀ D_α V. Both matrices move by their rate times S(gradient), with S(0) = +1.
+    Each draw has new E, W and signal V (iid N(0, 1), in place of E W − Z). The gradients are m⁻¹ D_α V Wᵀ and m⁻¹ Eᵀ
+    D_α V. Both matrices move by their rate times S(gradient), with S(0) = +1.
 
     Args:
-      key: a `jax.random.key`. width: d ≥ 1. frequencies: α [m], m ≥ 2, non-negative, sum 1.
-      learning_rate_embedding, learning_rate_output: η_E, η_W. sigma_embedding, sigma_output: standard deviations.
+      key: a `jax.random.key`.
+      width: d ≥ 1.
+      frequencies: α [m], m ≥ 2, non-negative, sum 1.
+      learning_rate_embedding, learning_rate_output: η_E, η_W.
+      sigma_embedding, sigma_output: standard deviations.
       draws: at least 2.
       tokens: [T] indices into frequencies; None is all tokens.
       chunk: number of tokens at a time (`lvp.models.linear.gradients`).
@@ -91,7 +98,7 @@ def one_step_components(
       `Components` of arrays [T] (per token) and scalars (overall). The simulation is in float32.
 
     Raises:
-      InputError: an argument out of range.
+      InputError: an argument is out of range.
     """
     width, draws = check_whole("width", width, 1), check_whole("draws", draws, 2)
     alpha = check_frequencies(frequencies)
@@ -154,7 +161,7 @@ def feature_components(
       `Components`: per token [S, T], overall [S], for the S entries of `steps`; `initial` [T] and a scalar.
 
     Raises:
-      InputError: an argument out of range, another optimizer or loss.
+      InputError: an argument is out of range; the optimizer or the loss is unknown.
     """
     width, draws, alpha = check_whole("width", width, 1), check_whole("draws", draws, 1), check_frequencies(frequencies)
     tokens, steps = _tokens(tokens, alpha.size), _steps(steps)
@@ -217,13 +224,16 @@ def theorem_3_moments(key: jax.Array, width: int, vocab: int, *, draws: int = 10
     """Moments of X = Σ_j S(⟨v, W_j⟩) W_j, simulated by drawing W [d, m] and v [m] (Theorem 3).
 
     Args:
-      key: a `jax.random.key`. width: d ≥ 1. vocab: m ≥ 2. draws: at least 2.
+      key: a `jax.random.key`.
+      width: d ≥ 1.
+      vocab: m ≥ 2.
+      draws: at least 2.
 
     Returns:
       `Moments` of scalars.
 
     Raises:
-      InputError: an argument out of range.
+      InputError: an argument is out of range.
     """
     width, vocab, draws = check_whole("width", width, 1), check_whole("vocab", vocab, 2), check_whole("draws", draws, 2)
     return Moments(*map(_mean, _theorem_3(jax.random.split(key, draws), width, vocab)))
@@ -259,8 +269,11 @@ def theorem_4_moments(
     """Moments of X = E_i S(Eᵀ M) per token, simulated by drawing E [m, d] and M [m, m] (Theorem 4).
 
     Args:
-      key: a `jax.random.key`. width: d ≥ 1. frequencies: α [m], the standard deviations of M's rows up to a factor.
-      tokens: [T]; None is all tokens. draws: at least 2.
+      key: a `jax.random.key`.
+      width: d ≥ 1.
+      frequencies: α [m], the standard deviations of M's rows up to a factor.
+      tokens: [T]; None is all tokens.
+      draws: at least 2.
       columns: number of M's m columns to draw, at least 2; None is min(m, 256). The columns are independent and
         identically distributed.
 
@@ -268,7 +281,7 @@ def theorem_4_moments(
       `Moments` of arrays [T].
 
     Raises:
-      InputError: an argument out of range.
+      InputError: an argument is out of range.
     """
     width, draws, alpha = check_whole("width", width, 1), check_whole("draws", draws, 2), check_frequencies(frequencies)
     columns = min(alpha.size, 256) if columns is None else check_whole("columns", columns, 2)

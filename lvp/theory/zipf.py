@@ -49,7 +49,8 @@ class ZipfMandelbrot:
         is at a bound, ±20; the equations of the interval are singular; or sorted counts are so small or so flat that
         their noise would move the last rank by a factor of e.
       scale: in the unit of the counts.
-      between: the lowest and the highest rank used. num_ranks: the number of ranks used.
+      between: the lowest and the highest rank used.
+      num_ranks: the number of ranks used.
       level: the interval's confidence level.
     """
 
@@ -65,7 +66,7 @@ class ZipfMandelbrot:
         """Expected counts at ranks of any shape, inside or outside the fitted range, in the unit of the counts.
 
         Raises:
-          InputError: r + offset ≤ 0 for a rank; the law has no value there.
+          InputError: r + offset is 0 or less for a rank, where the law has no value.
         """
         shifted = np.asarray(rank, np.float64) + self.offset
         if not np.all(shifted > 0):
@@ -87,8 +88,8 @@ def zipf_mandelbrot_fit(
 
     Args:
       counts: [N], non-negative.
-      ranks: [N], the known rank of each count, distinct and ≥ 1. The counts may then have any unit. None: the counts
-        are whole numbers and are sorted; the largest has rank 1.
+      ranks: [N], the known rank of each count, distinct and ≥ 1. The counts may then have any unit. Without ranks,
+        the counts must be whole numbers and are sorted; the largest has rank 1.
       between: lowest and highest rank used, both included. Ranks that do not exist are left out; the result states the
         ranks used.
       offset: q if it is known (0 is Zipf's pure law); None fits it. If q is far above the ranks, q and a are hard to
