@@ -52,6 +52,16 @@ def by_role(
         that binds `learning_rate`, `weight_decay` or an option that the function does not have; `b1` or `b2` is outside
         [0, 1), or `eps` is negative. From `init`: a parameter has no role or unknown axes, or its role has no rate; a
         declaration decides no parameter's role.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import optax
+      >>> from lvp import optim
+      >>> params = {"embedding": {"embedding": jnp.ones((8, 4))}, "head": {"kernel": jnp.ones((4, 8))}}
+      >>> tx = optim.by_role(optax.sgd, {"embedding": 0.5, "output": 0.25})
+      >>> updates, state = tx.update(params, tx.init(params))  # gradients of 1
+      >>> updates["embedding"]["embedding"][0, 0].item(), updates["head"]["kernel"][0, 0].item()
+      (-0.5, -0.25)
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
     known = (*roles.ROLES, *(declaration.role for declaration in declarations))
@@ -178,6 +188,16 @@ def scale_by_role(
     Raises:
       InputError: a role is unknown; a factor is negative, not finite or not a scalar. From `update`: a parameter has no
         role or unknown axes, or its role has no factor; the error names its path.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import optax
+      >>> from lvp import optim, parametrization
+      >>> table = parametrization.table("lvp", width=4, vocab=8)  # embedding × √4
+      >>> tx = optax.chain(optax.sgd(1.0), optim.scale_by_role(table))
+      >>> gradients = {"embedding": {"embedding": jnp.ones((8, 4))}}
+      >>> tx.update(gradients, tx.init(gradients))[0]["embedding"]["embedding"][0, 0].item()
+      -2.0
     """
     if isinstance(factors, Table):
         factors = {row.role: row.lr_multiplier for row in factors.rows}

@@ -150,6 +150,14 @@ def coupled_adam(
       InputError: b1 or b2 is outside [0, 1); the decay, rate or eps is negative; a role of `couple` has no vocabulary.
         From `init` and `update`: a coupled parameter has no vocabulary axis, or is split by `jax.shard_map`; no
         parameter of the whole tree is coupled. From `init`: a declaration decides no parameter's role.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from lvp import optim
+      >>> params = {"head": {"kernel": jnp.ones((4, 8))}}  # [d, m]
+      >>> state = optim.coupled_adam(1e-3).init(params)
+      >>> state[0].nu["head"]["kernel"].shape  # one second moment for all tokens
+      (4,)
     """
     adam = scale_by_coupled_adam(b1, b2, eps, couple=couple, mu_dtype=mu_dtype, declarations=declarations)
     return with_decoupled_decay(adam, learning_rate, weight_decay, mask)

@@ -109,6 +109,16 @@ def describe(
       InputError: the rule is neither of the two (a chain, for example); a rate, decay, β or ε is traced; a parameter
         has no role or unknown axes, or its role has no row; a matrix does not have the table's width or vocabulary; a
         declaration decides no parameter's role. Errors of parameters name the path.
+
+    Example:
+      >>> import jax
+      >>> import optax
+      >>> from lvp import optim
+      >>> params = {"embedding": {"embedding": jax.ShapeDtypeStruct((8192, 256), "float32")}}
+      >>> tx = optim.parametrized(optax.adamw, "lvp", 3e-3, width=256, vocab=8192, weight_decay=0.1)
+      >>> row = optim.describe(tx, params).rows[0]
+      >>> row.path, row.role, round(row.init_std, 6), round(row.learning_rate, 6), row.weight_decay
+      ('embedding/embedding', 'embedding', 0.0625, 0.048, 0.1)
     """
     table, described = described_under(rule, params, declarations)
     if isinstance(rule, Table):

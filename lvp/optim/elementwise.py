@@ -75,6 +75,14 @@ def sign_sgd(learning_rate: optax.ScalarOrSchedule, *, sign_of_zero: int = 1) ->
     Raises:
       InputError: `sign_of_zero` is a number other than 0 and 1; the learning rate is negative, not finite or not a
         scalar.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from lvp import optim
+      >>> tx = optim.sign_sgd(0.5)
+      >>> gradients = {"w": jnp.array([3.0, -2.0, 0.0])}
+      >>> tx.update(gradients, tx.init(gradients))[0]["w"].tolist()
+      [-0.5, 0.5, -0.5]
     """
     _rates.check("learning_rate", learning_rate)
     return optax.chain(scale_by_sign(sign_of_zero=sign_of_zero), optax.scale_by_learning_rate(learning_rate))
@@ -124,6 +132,15 @@ def adamw(
 
     Raises:
       InputError: b1 or b2 is outside [0, 1); eps, the decay or the rate is negative.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from lvp import optim
+      >>> params = {"w": jnp.zeros(2)}
+      >>> tx = optim.adamw(1e-3, b1=0.9, bias_correction_first=False)
+      >>> updates, state = tx.update({"w": jnp.array([5.0, -5.0])}, tx.init(params), params)
+      >>> [round(x, 6) for x in updates["w"].tolist()]  # optax.adamw begins with ±0.001
+      [-0.0001, 0.0001]
     """
     adam = scale_by_adam(b1, b2, eps, bias_correction_first=bias_correction_first, mu_dtype=mu_dtype)
     return with_decoupled_decay(adam, learning_rate, weight_decay, mask)
@@ -191,6 +208,15 @@ def lion_a(
 
     Raises:
       InputError: b is outside [0, 1); the decay or the rate is negative.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from lvp import optim
+      >>> params = {"w": jnp.zeros(2)}
+      >>> tx = optim.lion_a(0.1, b=0.6)  # γ = √((1 − 0.6) / (1 + 0.6)) = 0.5
+      >>> updates, state = tx.update({"w": jnp.array([3.0, -0.2])}, tx.init(params), params)
+      >>> [round(x, 4) for x in updates["w"].tolist()]
+      [-0.05, 0.05]
     """
     lion = scale_by_lion_a(b, nesterov=nesterov, inverse_bias_correction=inverse_bias_correction, mu_dtype=mu_dtype)
     return with_decoupled_decay(lion, learning_rate, weight_decay, mask)

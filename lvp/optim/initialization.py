@@ -36,6 +36,15 @@ def initialize(
         role has no row; a matrix does not have the table's width or vocabulary, holds integers, or is split by
         `jax.shard_map`; a vector has no values (`jax.ShapeDtypeStruct`); a declaration decides no parameter's role.
         Errors of parameters name the path.
+
+    Example:
+      >>> import jax
+      >>> from lvp import optim, parametrization
+      >>> table = parametrization.table("lvp", width=16, vocab=8192)
+      >>> params = {"embedding": {"embedding": jax.ShapeDtypeStruct((8192, 16), "float32")}}
+      >>> rows = optim.initialize(table, params, jax.random.key(0))["embedding"]["embedding"]
+      >>> rows.shape, round(float(rows.std()), 2)  # the std is 1 / √16
+      ((8192, 16), 0.25)
     """
     table, described = described_under(rule, params, declarations)
     leaves, treedef = jax.tree.flatten(described)

@@ -133,6 +133,13 @@ def parametrized(
         have; `b1` or `b2` is outside [0, 1), or `eps` is negative. From `init`: a parameter has no role or unknown
         axes, or its role has no row; a declaration decides no parameter's role; a matrix has another width or
         vocabulary.
+
+    Example:
+      >>> import optax
+      >>> from lvp import optim
+      >>> tx = optim.parametrized(optax.adamw, "lvp", 3e-3, width=256, vocab=8192, weight_decay=0.1)
+      >>> {role: round(settings["learning_rate"], 6) for role, settings in tx.settings.items()}
+      {'embedding': 0.048, 'position': 0.048, 'hidden': 0.003, 'output': 0.003, 'vector': 0.003}
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
     roles.check_declarations(declarations)

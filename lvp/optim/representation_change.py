@@ -56,6 +56,12 @@ def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) 
 
     Returns:
       An array of snr's shape.
+
+    Example:
+      >>> from lvp import optim
+      >>> factors = optim.representation_change_factor([0.0, 1.0], batch_size=7)  # 1 and √((1 + 1) / (1 + 7))
+      >>> [round(factor, 4) for factor in factors.tolist()]
+      [1.0, 0.5]
     """
     snr = jnp.asarray(snr, float)
     signal = jnp.where(jnp.isinf(snr), 1.0, snr / (1 + snr))

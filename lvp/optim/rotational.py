@@ -107,6 +107,15 @@ def lion_ar(
         `init`: `weight_decay` is 0 and a parameter has neurons; a parameter with neurons has no values
         (`jax.ShapeDtypeStruct`); a declaration or a pattern of `neurons` decides no parameter's role or axes. From
         `update`, with `batch_size`: `gradient_snr` is missing or not a scalar.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from lvp import optim
+      >>> params, gradients = {"head": {"kernel": jnp.ones((4, 2))}}, {"head": {"kernel": jnp.eye(4, 2)}}
+      >>> tx = optim.lion_ar(optim.trapezoid(1e-2, total_steps=100))
+      >>> updates, state = tx.update(gradients, tx.init(params), params)
+      >>> [round(x, 4) for x in jnp.linalg.norm(params["head"]["kernel"] + updates["head"]["kernel"], axis=0).tolist()]
+      [2.0, 2.0]
     """
     _rates.check_constant("weight_decay", weight_decay)
     kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}
@@ -230,6 +239,15 @@ def rotational_adamw(
         or is split by `jax.shard_map`; the error names its path. From `init`: `weight_decay` is 0 and a parameter has
         neurons; a parameter with neurons has no values (`jax.ShapeDtypeStruct`); a declaration or a pattern of
         `neurons` decides no parameter's role or axes.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from lvp import optim
+      >>> params, gradients = {"head": {"kernel": jnp.ones((4, 2))}}, {"head": {"kernel": jnp.eye(4, 2)}}
+      >>> tx = optim.rotational_adamw(1e-2, weight_decay=0.1)
+      >>> updates, state = tx.update(gradients, tx.init(params), params)
+      >>> [round(x, 4) for x in jnp.linalg.norm(params["head"]["kernel"] + updates["head"]["kernel"], axis=0).tolist()]
+      [2.0, 2.0]
     """
     _rates.check("learning_rate", learning_rate)
     _rates.check_constant("weight_decay", weight_decay)

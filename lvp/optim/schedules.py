@@ -36,6 +36,12 @@ def trapezoid(
     Raises:
       InputError: the peak is not above zero; the total is not a whole number of at least 1; a fraction is outside
         [0, 1], or their sum is above 1; warmup_steps is outside [0, T − D].
+
+    Example:
+      >>> from lvp import optim
+      >>> schedule = optim.trapezoid(0.5, total_steps=8, warmup=0.25, cooldown=0.5)
+      >>> [round(float(schedule(step)), 4) for step in range(9)]
+      [0.25, 0.5, 0.5, 0.5, 0.5, 0.375, 0.25, 0.125, 0.0]
     """
     _rates.check_peak(peak, "peak")
     try:

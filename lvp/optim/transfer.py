@@ -83,6 +83,15 @@ def transfer(
         `weight_decay` or an option that the function does not have. From `init`: a parameter has no role or unknown
         axes, or its role has no row; a declaration decides no parameter's role; a matrix has another width or
         vocabulary.
+
+    Example:
+      >>> import optax
+      >>> from lvp import optim
+      >>> from lvp.parametrization.scaling import Shape, scale
+      >>> scaling = scale(Shape(width=64, vocab=8192), Shape(width=256, vocab=8192), "lvp")
+      >>> tx = optim.transfer(optax.adamw, scaling, 3e-3, weight_decay=0.1)
+      >>> {role: round(settings["learning_rate"], 6) for role, settings in tx.settings.items()}
+      {'embedding': 0.012, 'position': 0.012, 'hidden': 0.00075, 'output': 0.00075, 'vector': 0.00075}
     """
     if not isinstance(scaling, Scaling):
         raise InputError(f"scaling must be the result of lvp.parametrization.scaling.scale, got {shown(scaling)}")

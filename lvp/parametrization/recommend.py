@@ -236,6 +236,13 @@ def recommend(
         counts; counts are not whole numbers of at least 0, are all zero, or are more than the vocabulary; there is no
         base, and embedding_lr or a rule in `axes` is given; there is a decay rule and no weight_decay; a rule in `axes`
         needs a size that a shape does not have, or does not go together with `rule` (`lvp.parametrization.axes`).
+
+    Example:
+      >>> from lvp.parametrization import Shape
+      >>> from lvp.parametrization.recommend import recommend
+      >>> advice = recommend(Shape(width=1024, vocab=32064), 3e-3, base=Shape(width=64, vocab=32064))
+      >>> round(advice["hidden"].learning_rate, 7), round(advice["embedding"].learning_rate, 7)
+      (0.0001875, 0.006)
     """
     for name, shape in (("target", target), ("base", base)):
         if not isinstance(shape, Shape) and (shape is not None or name == "target"):

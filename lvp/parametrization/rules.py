@@ -69,6 +69,11 @@ def row_multiplier(token_rows: str, width: int) -> float:
 
     Raises:
       InputError: the name is not in `TOKEN_ROWS`.
+
+    Example:
+      >>> from lvp.parametrization import row_multiplier
+      >>> row_multiplier("sqrt", 256), row_multiplier("plain", 256)
+      (16.0, 1.0)
     """
     if token_rows not in TOKEN_ROWS:
         raise unknown("token_rows", token_rows, TOKEN_ROWS)
@@ -295,6 +300,11 @@ def embedding_ratio(width: float, vocab: float, kappa: float = 1.0) -> float:
 
     Raises:
       InputError: an argument is out of range.
+
+    Example:
+      >>> from lvp.parametrization import embedding_ratio
+      >>> round(embedding_ratio(256, 8192), 4)  # √(2/π) √256 = 12.7662 for m ≫ d
+      12.6556
     """
     if not (width >= 1 and vocab >= 1 and 0 <= kappa <= 1):
         raise InputError(
@@ -327,6 +337,11 @@ def attenuation(frequencies: ArrayLike) -> np.ndarray:
     Raises:
       InputError: a frequency is negative or not finite; there are fewer than two; their sum differs from 1 by more
         than 1e-6.
+
+    Example:
+      >>> from lvp.parametrization import attenuation
+      >>> attenuation([0.5, 0.25, 0.25]).round(4).tolist()
+      [0.5272, 0.2364, 0.2364]
     """
     alpha = check_frequencies(frequencies)
     share, inverse, counts = np.unique(alpha**2 / np.sum(alpha**2), return_inverse=True, return_counts=True)

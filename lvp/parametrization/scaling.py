@@ -141,6 +141,13 @@ def scale(
         has the size of an axis whose rule is not "none", or neither has it and `axes` names the rule; decay is
         "sqrt_width" and the rule's hidden rate is not ∝ 1/width; decay is "constant_timescale" and a row replaces a
         rate of the rule; there is a rule of epsilon and the rule's head is not ∝ 1/width.
+
+    Example:
+      >>> from lvp.parametrization.scaling import Shape, scale
+      >>> base, target = Shape(width=64, vocab=8192, depth=4), Shape(width=256, vocab=8192, depth=16)
+      >>> scaling = scale(base, target, "lvp")
+      >>> scaling["hidden"].rate, scaling["embedding"].rate, scaling.branch_multiplier
+      (0.25, 0.5, 0.25)
     """
     for name, shape in (("base", base), ("target", target)):
         if not isinstance(shape, Shape):

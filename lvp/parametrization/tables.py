@@ -121,6 +121,11 @@ def uniform(*, width: int, vocab: int, init_std: float = 1.0) -> Table:
 
     Raises:
       InputError: an argument is out of range.
+
+    Example:
+      >>> from lvp.parametrization import uniform
+      >>> uniform(width=256, vocab=8192, init_std=0.02)["hidden"]
+      Row(role='hidden', init_std=0.02, lr_multiplier=1.0, decay=True, forward_multiplier=1.0)
     """
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
     if not 0 <= init_std < math.inf:
@@ -151,10 +156,6 @@ def table(
     """Returns the table of a rule at one shape (`lvp.parametrization.rules` has equations and sources).
 
     The learning rate of the table is the rate of the hidden matrices: at this width, or at `base_width`.
-
-        table("lvp", width=256, vocab=8192)  # hidden × 1, embedding × √256
-        table("lvp", width=256, vocab=8192, base_width=64)  # hidden × 64/256, embedding × √64 · √(64/256)
-        table("mup", width=256, vocab=8192, base_width=64, ratios=1)  # one rate was tuned for all roles at width 64
 
     Args:
       rule: a name of `lvp.parametrization.rules.PAPER_RULES`, such as "lvp" or "interpolated" (LVP with η_E =
@@ -188,6 +189,15 @@ def table(
         length than vocab, or do not sum to one within 1e-6; kappa is outside [0, 1] or given together with frequencies;
         base_vocab is given without base_width; token_rows is unknown, or is "normalized" with a rule whose embedding
         has a forward multiplier other than 1.
+
+    Example:
+      >>> from lvp.parametrization import table
+      >>> table("lvp", width=256, vocab=8192)["embedding"]  # hidden × 1, embedding × √256
+      Row(role='embedding', init_std=0.0625, lr_multiplier=16.0, decay=True, forward_multiplier=1.0)
+      >>> table("lvp", width=256, vocab=8192, base_width=64)["embedding"].lr_multiplier  # √64 · √(64/256)
+      4.0
+      >>> table("mup", width=256, vocab=8192, base_width=64, ratios=1)["hidden"].lr_multiplier  # one rate at width 64
+      0.25
     """
     rule, rows_at = named_rule(rule)
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
