@@ -374,6 +374,7 @@ class _Session:
     source: user_experiments.Source | None
     earlier: Sequence[Mapping[str, Any]]  # records of other sweeps
     watch: Callable[[Any], None] | None
+    raised: Exception | None = None  # the first exception of `watch`, which is raised at the end
 
     @property
     def say(self) -> Callable[..., None]:
@@ -415,6 +416,8 @@ class _Session:
             others = f" (and {len(more)} more reasons)" if more else ""
             again = resume_command(self.store, *self._words())
             raise RuntimeError(f"{len(failures)} runs failed: {first}{others}; `{again}` tries again")
+        if self.raised is not None:
+            raise self.raised
         return table
 
     def _words(self) -> list[str]:
@@ -562,8 +565,7 @@ class _Session:
             executor.run(packs, job, workers, news.report)
         finally:
             news.end()
-        if news.raised is not None:
-            raise news.raised
+        self.raised = self.raised or news.raised
         return news.failures
 
     def _workers(self, executor: Executor) -> int:
@@ -575,10 +577,11 @@ class _Session:
         return max(1, sum(units // threads for units in machines.units))
 
     def _draw(self):
-        """Shows the table to `watch`, writes table, figure and claims, and returns the table."""
-        if self.watch is not None:
-            self.watch(records.table(self.store.read_records()))
-        return draw(self.store, self.sweep, self.experiment, self.config, self.say)
+        """Writes table, figure and claims, shows the table to `watch`, and returns it."""
+        table = draw(self.store, self.sweep, self.experiment, self.config, self.say)
+        if self.watch is not None and self.raised is None:
+            self.watch(table)
+        return table
 
 
 def missing(store: Store, sweep: Sweep) -> set[str]:

@@ -64,6 +64,7 @@ def by_role(
       (-0.5, -0.25)
     """
     kwargs = _rates.unwrapped_arguments(kwargs)
+    roles.check_declarations(declarations)
     known = (*roles.ROLES, *(declaration.role for declaration in declarations))
     check_roles("rates", rates, known)
     factories = factories_of(factory, tuple(rates), known)
@@ -199,6 +200,7 @@ def scale_by_role(
       >>> tx.update(gradients, tx.init(gradients))[0]["embedding"]["embedding"][0, 0].item()
       -2.0
     """
+    roles.check_declarations(declarations)
     if isinstance(factors, Table):
         factors = {row.role: row.lr_multiplier for row in factors.rows}
     else:

@@ -192,7 +192,7 @@ def rotate(
 
     def update(updates, state, params=None):
         if params is None:
-            raise ValueError(optax.NO_PARAMS_MSG)
+            raise ValueError("a rotational update needs params: call tx.update(updates, state, params)")
         relative = relative_rate(state.count) * update_multiplier
         rate = _rates.at(learning_rate, state.count) * update_multiplier
 

@@ -196,13 +196,15 @@ def snr_of_squares(square_of_mean: Any, mean_square: Any, micro_batches: int, mi
       An array of the same shape, without a unit. It can be negative. It is 0 if both squares are 0.
 
     Raises:
-      InputError: there are fewer than two micro-batches.
+      InputError: there are fewer than two micro-batches, or fewer than one sequence in one.
     """
     if micro_batches < 2:
         raise InputError(
             f"micro_batches must be 2 or more, got {micro_batches}: the signal-to-noise ratio needs at least 2 "
             "micro-batches"
         )
+    if isinstance(micro_batch_size, numbers.Real) and not micro_batch_size >= 1:
+        raise InputError(f"micro_batch_size must be at least 1 (sequences), got {micro_batch_size!r}")
     spread = jnp.maximum(mean_square - square_of_mean, 0)
     variance = micro_batch_size * spread * (micro_batches / (micro_batches - 1))
     return _snr(square_of_mean, variance, micro_batches * micro_batch_size)

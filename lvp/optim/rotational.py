@@ -34,13 +34,14 @@ def rotate_by_learning_rate(
         )
 
     Raises:
-      InputError: the rate or `update_multiplier` is negative, not finite or not a scalar; the peak is unknown or 0.
-        From `init` and `update`: a parameter has no known neurons or not the declared axes, or is split by
-        `jax.shard_map`. From `init`: `weight_decay` is 0 and a parameter has neurons; a parameter with neurons has no
-        values (`jax.ShapeDtypeStruct`); a declaration or a pattern of `neurons` decides no parameter's role or axes.
+      InputError: the rate, the decay or `update_multiplier` is negative, not finite or not a scalar; the peak is
+        unknown or 0. From `init` and `update`: a parameter has no known neurons or not the declared axes, or is split
+        by `jax.shard_map`. From `init`: `weight_decay` is 0 and a parameter has neurons; a parameter with neurons has
+        no values (`jax.ShapeDtypeStruct`); a declaration or a pattern of `neurons` decides no parameter's role or axes.
     """
     _rates.check("learning_rate", learning_rate)
     _rates.check("update_multiplier", update_multiplier)
+    _rates.check("weight_decay", weight_decay)
     peak = _rates.own_peak(learning_rate, peak_learning_rate)
 
     def relative_rate(count):

@@ -255,6 +255,8 @@ def recommend(
             raise InputError(f"rule {name!r} of axis {axis} needs a smaller model: give base (--from-width and others)")
     if names["decay"] != "none" and weight_decay is None:
         raise InputError(f"decay rule {names['decay']!r} needs weight_decay: give the value tuned on the smaller model")
+    if steps is not None:
+        check_above_zero("steps", steps)
     adam = {"b1": b1, "b2": b2, "eps": eps}
     asked = _Asked(rule, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam, tied)
     return _recommended(asked, counts, target.steps if steps is None else steps)

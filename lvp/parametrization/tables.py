@@ -125,7 +125,7 @@ def uniform(*, width: int, vocab: int, init_std: float = 1.0) -> Table:
     Example:
       >>> from lvp.parametrization import uniform
       >>> uniform(width=256, vocab=8192, init_std=0.02)["hidden"]
-      Row(role='hidden', init_std=0.02, lr_multiplier=1.0, decay=True, forward_multiplier=1.0)
+      Row(role='hidden', init_std=0.02, lr_multiplier=1.0, decay=True, forward_multiplier=1.0, head_multiplier=1.0)
     """
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
     if not 0 <= init_std < math.inf:
@@ -192,8 +192,8 @@ def table(
 
     Example:
       >>> from lvp.parametrization import table
-      >>> table("lvp", width=256, vocab=8192)["embedding"]  # hidden × 1, embedding × √256
-      Row(role='embedding', init_std=0.0625, lr_multiplier=16.0, decay=True, forward_multiplier=1.0)
+      >>> table("lvp", width=256, vocab=8192)["embedding"].lr_multiplier  # hidden × 1, embedding × √256
+      16.0
       >>> table("lvp", width=256, vocab=8192, base_width=64)["embedding"].lr_multiplier  # √64 · √(64/256)
       4.0
       >>> table("mup", width=256, vocab=8192, base_width=64, ratios=1)["hidden"].lr_multiplier  # one rate at width 64

@@ -148,7 +148,7 @@ def test_an_exception_of_watch_is_raised_after_the_sweep(tmp_path):
     path, out = written(tmp_path), tmp_path / "out"
     with pytest.raises(ValueError, match="cannot draw"):
         sweeps.run(path, "smoke", out=out, executor="inline", quiet=True, watch=watch)
-    assert len(times(out)) == 3
+    assert len(times(out)) == 3 and (out / "table.csv").exists() and (out / "figure.png").exists()
 
 
 def test_a_failing_figure_is_one_line_and_leaves_the_table(command_here, tmp_path):

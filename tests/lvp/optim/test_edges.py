@@ -12,6 +12,7 @@ from lvp import optim
 from lvp.errors import InputError
 from lvp.optim.elementwise import lion_scale
 from lvp.parametrization import Shape, table
+from lvp.parametrization.recommend import recommend
 from lvp.parametrization.scaling import scale
 from lvp.roles import ROLES
 
@@ -75,6 +76,17 @@ def refused(message, build):
     with pytest.raises(InputError, match=message) as error:
         build()
     assert "\n" not in str(error.value)
+
+
+def test_arguments_out_of_range_are_refused_by_functions_that_others_call():
+    refused("weight_decay", lambda: optim.rotate_by_learning_rate(RATE, -1.0))
+    refused("declarations", lambda: optim.by_role(optax.sgd, EQUAL, declarations=["head"]))
+    refused("declarations", lambda: optim.scale_by_role(EQUAL, declarations=["head"]))
+    refused("micro_batch_size", lambda: optim.snr_of_squares(1.0, 2.0, 4, 0))
+    refused("steps", lambda: recommend(Shape(WIDTH, VOCAB), RATE, steps=-5))
+    tx = optim.lion_ar(RATE)
+    with pytest.raises(ValueError, match="tx.update"):
+        tx.update(tree(1), tx.init(tree(0)))
 
 
 FACTORIES = [optim.adamw, optim.coupled_adam, optim.rotational_adamw, optax.adamw, optax.lion]
