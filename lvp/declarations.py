@@ -23,6 +23,7 @@ NANODO = (
 GPT2 = (
     _declared("(?:params/)?transformer/wte/embedding", "tied"),
     _declared("(?:params/)?transformer/wpe/embedding", "position"),
+    _declared(r"(?:params/)?transformer/h/\d+/attn/c_attn/kernel", "hidden", fan_in=(1,), fused=3),
     _declared(r"(?:params/)?transformer/h/\d+/.*/kernel", "hidden", fan_in=(1,)),
 )
 """huggingface/transformers, `models/gpt2/modeling_flax_gpt2.py` (`FlaxGPT2LMHeadModel`); tied. Its kernels are

@@ -51,6 +51,8 @@ class Declaration:
         divides by it, and it is compared with `vocab` of a rule. The padding must have gradients of zero.
       rank: the rank (or ranks) of the leaves to which the declaration applies; None is any rank. The same path can
         have a declaration per rank: `attention/out/kernel` is [heads · hd, d] or [heads, hd, d].
+      fused: matrices that are concatenated along the only axis that is neither stacked nor fan-in: their number, or
+        their lengths along this axis (queries, keys and values in one kernel). Muon treats each by itself.
       optional: True if the declaration may decide nothing. Other declarations must decide a parameter (`check_used`).
 
     Raises:
@@ -66,6 +68,7 @@ class Declaration:
     rank: int | tuple[int, ...] | None = None
     optional: bool = False
     tokens: int | None = None
+    fused: int | tuple[int, ...] = 1
 
     def __post_init__(self):
         if not isinstance(self.role, str) or not self.role:
@@ -82,6 +85,11 @@ class Declaration:
                 )
         if self.tokens is not None and not (_is_axes((self.tokens,)) and self.tokens):
             raise InputError(f"declaration {self.pattern!r}: tokens must be a positive integer, got {self.tokens!r}")
+        parts = self.fused if isinstance(self.fused, tuple) else (self.fused,)
+        if not parts or not all(_is_axes((part,)) and part for part in parts):
+            raise InputError(
+                f"declaration {self.pattern!r}: fused must be a positive integer or a tuple of them, got {self.fused!r}"
+            )
 
     def names(self, path: str) -> bool:
         """True if the pattern matches the whole `path`; the leaf's rank is not checked."""
@@ -103,6 +111,7 @@ class Leaf:
     stacked: tuple[int, ...]  # axes that stack layers; possibly empty
     vocab_axis: int | None  # the token axis; None if there is none or it is unknown
     tokens: int | None = None  # the declared number of tokens in use; None if the vocabulary is not padded
+    fused: tuple[int, ...] = ()  # lengths of concatenated matrices along the only axis of `fan_out`; possibly empty
 
     @property
     def vocab(self) -> int | None:
@@ -135,13 +144,13 @@ DEFAULT: tuple[Declaration, ...] = (
     Declaration(_ROOT + "tied_embedding/embedding", "output", fan_in=(1,), vocab_axis=0, rank=2),
     Declaration(_ROOT + "head/kernel", "output", fan_in=(0,), vocab_axis=1, rank=2),
     Declaration(_BLOCK + "mlp/(?:up|gate|down)/kernel", "hidden", fan_in=(0,), rank=2),
-    Declaration(_BLOCK + "attention/qkv/kernel", "hidden", fan_in=(0,), rank=2),
+    Declaration(_BLOCK + "attention/qkv/kernel", "hidden", fan_in=(0,), rank=2, fused=3),
     Declaration("(?:.*/)?attention/(?:query|key|value|out)/kernel", "hidden", fan_in=(0,), rank=2),
     # Of rank 3, the first axis stacks layers under other parents, such as nn.scan's `ScanBlock_0`.
     Declaration(_BLOCK + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(0,), rank=3),
     Declaration(_BLOCK + "attention/out/kernel", "hidden", fan_in=(0, 1), rank=3),
     Declaration(_SCANNED + "mlp/(?:up|gate|down)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
-    Declaration(_SCANNED + "attention/qkv/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
+    Declaration(_SCANNED + "attention/qkv/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3, fused=3),
     Declaration(_SCANNED + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=(3, 4)),
     Declaration(_SCANNED + "attention/out/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
     Declaration(_SCANNED + "attention/out/kernel", "hidden", fan_in=(1, 2), stacked=(0,), rank=4),
@@ -361,7 +370,25 @@ def _leaf(keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: D
             f"parameter {path!r} of shape {shape}: tokens {tokens} of declaration {declaration.pattern!r} needs a "
             "vocab_axis of at least this length: correct the declaration"
         )
-    return Leaf(path, role, shape, tuple(fan_in), tuple(stacked), vocab_axis, tokens)
+    return Leaf(
+        path, role, shape, tuple(fan_in), tuple(stacked), vocab_axis, tokens, _fused(path, shape, declaration, free)
+    )
+
+
+def _fused(path: str, shape: tuple[int, ...], declaration: Declaration, free: Sequence[int]) -> tuple[int, ...]:
+    """The lengths of the matrices that are concatenated along the only axis of `free`; empty for one matrix."""
+    parts = declaration.fused
+    if parts == 1:
+        return ()
+    length = shape[free[0]] if len(free) == 1 else None
+    if isinstance(parts, int) and length is not None and length % parts == 0:
+        return (length // parts,) * parts
+    if not isinstance(parts, tuple) or sum(parts) != length:
+        raise InputError(
+            f"parameter {path!r} of shape {shape}: fused {parts} of declaration {declaration.pattern!r} does not "
+            "divide its output axis: give the number of equal matrices, or their lengths"
+        )
+    return parts
 
 
 _IN_OUT = (DictKey("kernel"), GetAttrKey("kernel"), DictKey("w"))  # Flax Linen and NNX, Haiku

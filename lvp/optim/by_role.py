@@ -1,6 +1,7 @@
 """An optimizer per role, and a factor per role."""
 
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,7 @@ def partition(
             value = arguments.get(name, _rates.default_of(factories[role], name))
             if value is not None and not callable(value):  # optax.inject_hyperparams takes schedules
                 check_option(name, value)
-        transforms[role] = factories[role](**arguments)
+        transforms[role] = _matrix_by_matrix(factories[role], arguments, declarations)
     tx = optax.partition(transforms, lambda tree: _labels(tree, declarations, "rates", settings))
 
     def init(params):
@@ -155,19 +156,53 @@ def is_masked(node: Any) -> bool:
 
 def _from_declarations(factory: Factory, declarations: Sequence[roles.Declaration]) -> dict[str, Any]:
     """The arguments of a factory that follow from declarations."""
-    arguments: dict[str, Any] = {}
-    if _rates.accepts(factory, "declarations"):
-        arguments["declarations"] = declarations
-    dimensions = "muon_weight_dimension_numbers"
-    if _rates.accepts(factory, dimensions) and _rates.bound(factory, dimensions) is None:
+    return {"declarations": declarations} if _rates.accepts(factory, "declarations") else {}
 
-        def numbers(tree):
-            described = roles.classify(tree, extra=declarations)
-            make = optax.contrib.MuonDimensionNumbers
-            return jax.tree.map(lambda leaf: make(leaf.fan_in, leaf.fan_out) if leaf.fan_in else None, described)
 
-        arguments[dimensions] = numbers
-    return arguments
+_DIMENSIONS = "muon_weight_dimension_numbers"  # parameter of `optax.contrib.muon`
+
+
+def muon_dimensions(leaf: roles.Leaf) -> optax.contrib.MuonDimensionNumbers | None:
+    """The axes of a parameter for `optax.contrib.muon`; None for a vector, which Adam trains."""
+    return optax.contrib.MuonDimensionNumbers(leaf.fan_in, leaf.fan_out) if leaf.fan_in else None
+
+
+def _matrix_by_matrix(
+    factory: Factory, arguments: Mapping[str, Any], declarations: Sequence[roles.Declaration]
+) -> optax.GradientTransformation:
+    """The transformation of a factory. Muon gets the axes of the declarations, and fused matrices in their parts."""
+    if _DIMENSIONS in arguments or not _rates.accepts(factory, _DIMENSIONS) or _rates.bound(factory, _DIMENSIONS):
+        return factory(**arguments)
+
+    def split(described, tree):
+        def parts(leaf, x):
+            ends = list(itertools.accumulate(leaf.fused))[:-1]
+            return tuple(jnp.split(x, ends, axis=leaf.fan_out[0])) if leaf.fused else x
+
+        return jax.tree.map(parts, described, tree)
+
+    def of_parts(described):
+        def dimensions(leaf):
+            return (muon_dimensions(leaf),) * len(leaf.fused) if leaf.fused else muon_dimensions(leaf)
+
+        return factory(**arguments, **{_DIMENSIONS: lambda tree: jax.tree.map(dimensions, described)})
+
+    def init(params):
+        described = roles.classify(params, extra=declarations)
+        return of_parts(described).init(split(described, params))
+
+    def update(updates, state, params=None, **more):
+        described = roles.classify(updates, extra=declarations)
+        tx = optax.with_extra_args_support(of_parts(described))
+        parts = None if params is None else split(described, params)
+        made, state = tx.update(split(described, updates), state, parts, **more)
+
+        def joined(leaf, x):
+            return jnp.concatenate(x, axis=leaf.fan_out[0]) if leaf.fused else x
+
+        return jax.tree.map(joined, described, made), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def scale_by_role(

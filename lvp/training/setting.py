@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 
 from lvp import optim, roles
 from lvp.errors import InputError
 from lvp.models.configs import CHOICES, OMITTED, DecoderConfig
+from lvp.optim.by_role import muon_dimensions
 from lvp.parametrization import Row, Table
 from lvp.parametrization.rules import decays
 from lvp.training.batches import DEVICE_TOKENS, ORDERS
@@ -43,8 +45,10 @@ class OptimizerConfig:
     """The static part of an optimizer.
 
     `weight_decay` is one number: matrices decay, vectors do not (`lvp.parametrization.rules.decays`). Kind "adam"
-    without options records the defaults of b1, b2 and eps. Measures of the first moment need a factory with an argument
-    `b1` or `b`, and measures of the second moment need `b2`. Without the argument they are absent.
+    without options records the defaults of b1, b2 and eps. Kind "muon" has the option `split`: if it is True, Muon
+    treats queries, keys and values each by itself; otherwise they are one matrix, as in the first committed runs.
+    Measures of the first moment need a factory with an argument `b1` or `b`, and measures of the second moment need
+    `b2`. Without the argument they are absent.
 
     Raises:
       InputError: `kind` is unknown, or is one of `OPTIMIZERS` although `factory` is given; `factory` is not a function
@@ -112,6 +116,10 @@ class OptimizerConfig:
             of_adam = {renamed[name]: value for name, value in options.items() if name in renamed}
             decay = {"weight_decay": options.pop("weight_decay")} if "weight_decay" in options else {}
             factory = dict.fromkeys(table, functools.partial(optax.adamw if decay else optax.adam, **of_adam))
+            if not options.pop("split", False):  # of the committed runs: queries, keys and values are one matrix
+                options["muon_weight_dimension_numbers"] = lambda tree: jax.tree.map(
+                    muon_dimensions, roles.classify(tree)
+                )
             factory["hidden"] = functools.partial(optax.contrib.muon, **options)
             options = decay
         return optim.parametrized(factory, table, learning_rate, **options, **arguments)

@@ -71,7 +71,9 @@ SEPARATE = {
 def test_defaults_cover_our_models(model, prefix):
     described = by_path(tree({prefix + path: shape for path, (shape, *_) in model.items()}))
     assert described == {
-        prefix + path: Leaf(prefix + path, role, shape, fan_in, stacked, vocab_axis)
+        prefix + path: Leaf(
+            prefix + path, role, shape, fan_in, stacked, vocab_axis, fused=(d, d, d) if "qkv" in path else ()
+        )
         for path, (shape, role, fan_in, stacked, vocab_axis) in model.items()
     }
 

@@ -17,7 +17,7 @@ def tree(*, key: int) -> dict:
         "embedding": {"embedding": matrix},
         "position": {"embedding": matrix},
         "block_0": {
-            "attention": {"qkv": {"kernel": matrix}, "out": {"kernel": matrix}},
+            "attention": {"query": {"kernel": matrix}, "out": {"kernel": matrix}},
             "mlp": {"up": {"kernel": matrix, "bias": vector}},
             "norm_mlp": {"scale": vector},
         },

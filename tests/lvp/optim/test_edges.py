@@ -79,7 +79,7 @@ def refused(message, build):
 
 
 def test_arguments_out_of_range_are_refused_by_functions_that_others_call():
-    refused("weight_decay", lambda: optim.rotate_by_learning_rate(RATE, -1.0))
+    refused("weight_decay", lambda: optim.rotate_by_learning_rate(RATE, weight_decay=-1.0))
     refused("declarations", lambda: optim.by_role(optax.sgd, EQUAL, declarations=["head"]))
     refused("declarations", lambda: optim.scale_by_role(EQUAL, declarations=["head"]))
     refused("micro_batch_size", lambda: optim.snr_of_squares(1.0, 2.0, 4, 0))

@@ -351,3 +351,55 @@ def test_describe_shows_the_options_of_each_role(params):
     assert head.split()[-3:] == ["β₁", "β₂", "ε"] and any(line.split()[-3:] == ["–", "–", "1e-06"] for line in lines)
     described = str(optim.describe(optim.parametrized(optax.lion, LVP, learning_rate=RATE), params))
     assert "β₂" in described and "ε" not in described
+
+
+# Fused matrices --------------------------------------------------------------------------------------
+
+KERNELS = {
+    "queries, keys and values": ((64, 192), {"fan_in": (0,), "fused": 3}, [64, 128]),
+    "[out, in]": ((192, 64), {"fan_in": (1,), "fused": 3}, [64, 128]),
+    "grouped queries": ((64, 96), {"fan_in": (0,), "fused": (64, 16, 16)}, [64, 80]),
+    "stacked layers": ((2, 64, 192), {"fan_in": (1,), "stacked": (0,), "fused": 3}, [64, 128]),
+}
+
+
+@pytest.mark.parametrize("shape, declared, ends", KERNELS.values(), ids=KERNELS)
+def test_muon_orthogonalises_fused_matrices_one_by_one(shape, declared, ends):
+    adamlike = functools.partial(optax.contrib.muon, consistent_rms=0.2)
+    axis = next(axis for axis in range(len(shape)) if axis not in (*declared["fan_in"], *declared.get("stacked", ())))
+    params = {"joined": jnp.zeros(shape), "head": {"kernel": jnp.zeros((WIDTH, VOCAB))}}
+    gradients = [jax.tree.map(lambda x: jax.random.normal(jax.random.key(i), x.shape), params) for i in range(3)]  # noqa: B023
+
+    def trained(**options):
+        made = [Declaration("joined.*", "hidden", **(declared | options))]
+        tx = optim.parametrized(MUON | {"hidden": adamlike}, LVP, RATE, declarations=made)
+        state = jax.jit(tx.init)(params)
+        for gradient in gradients:
+            updates, state = jax.jit(tx.update)(gradient, state, params)
+        return updates["joined"]
+
+    numbers = optax.contrib.MuonDimensionNumbers(declared["fan_in"], (axis,))
+    alone, parts = adamlike(RATE, muon_weight_dimension_numbers=lambda tree: jax.tree.map(lambda _: numbers, tree)), []
+    for i in range(len(ends) + 1):
+        first, *others = [jnp.split(gradient["joined"], ends, axis)[i] for gradient in gradients]
+        update, state = alone.update(first, alone.init(jnp.zeros_like(first)), jnp.zeros_like(first))
+        for gradient in others:
+            update, state = alone.update(gradient, state, jnp.zeros_like(first))
+        parts.append(update)
+    expected = jnp.concatenate(parts, axis)
+    np.testing.assert_allclose(trained(), expected, rtol=1e-4, atol=1e-6)
+    assert not np.allclose(trained(fused=1), expected, rtol=0.1)  # negative control
+
+
+@pytest.mark.parametrize("fused", [5, (64, 64), (64, 64, 65)])
+def test_parts_that_are_not_the_output_axis_are_refused(fused):
+    made = [Declaration("joined", "hidden", fan_in=(0,), fused=fused)]
+    tx = optim.parametrized(optax.adamw, LVP, RATE, declarations=made)
+    with pytest.raises(InputError, match=r"'joined' of shape \(64, 192\): fused"):
+        tx.init({"joined": jnp.zeros((64, 192))})
+
+
+@pytest.mark.parametrize("fused", [0, -3, (), 1.5, (64, 0)])
+def test_a_number_of_parts_is_positive(fused):
+    with pytest.raises(InputError, match="fused must be a positive integer"):
+        Declaration("joined", "hidden", fused=fused)
