@@ -14,6 +14,8 @@ from sweeps.forecast import duration
 from sweeps.store import Store
 from sweeps.sweep import Planned, Sweep
 
+SILENT = 60.0  # seconds without a report after which the line is shown again
+
 
 class News:
     """Receives the progress of packs, in any thread. Shows it in one line, and keeps the failures.
@@ -45,9 +47,10 @@ class News:
         self.steps: dict[int, tuple[str, int, int]] = {}  # running pack → label, runs, step
         self.failures: dict[str, str] = {}
         self.raised: Exception | None = None
-        self.began = time.monotonic()
+        self.began = self.heard = time.monotonic()
         self.shown = self.watched = 0.0
-        self.grown, self.lock = self.finished > 0, threading.Lock()
+        self.grown, self.lock, self.over = self.finished > 0, threading.Lock(), threading.Event()
+        threading.Thread(target=self._remind, daemon=True).start()
 
     def _flops(self, label: str, runs: Sequence[str]) -> float:
         return len(runs) * self.setting[label].setting.flops_per_run
@@ -59,11 +62,18 @@ class News:
                 self._take(progress)
             except OSError as error:  # the store cannot be read
                 self.raised = self.raised or error
-            now = time.monotonic()
+            self.heard = now = time.monotonic()
             if now - self.shown > (0.5 if sys.stderr.isatty() else 30.0):
                 self.show()
             if self.watch is not None and self.grown and now - self.watched > 1.0:
                 self._call_watch()
+
+    def _remind(self) -> None:
+        """Shows the line after each minute without a report, as when workers are lost."""
+        while not self.over.wait(SILENT / 10):
+            with self.lock:
+                if time.monotonic() - max(self.heard, self.shown) > SILENT:
+                    self.show()
 
     def _take(self, progress: Progress) -> None:
         pack, runs = progress.pack, [run for run in progress.pack.runs if run in self.missing]
@@ -110,10 +120,13 @@ class News:
             left = (time.monotonic() - self.began) * (self.total - done) / (done - self.before)
             parts.append(f"{duration(left)} left")
         parts += [f"{len(self.failures)} failed"] if self.failures else []
+        silent = time.monotonic() - self.heard
+        parts += [f"no report of a worker for {duration(silent)}"] if silent > SILENT else []
         return ", ".join(parts)
 
     def end(self) -> None:
         """Shows the last line."""
+        self.over.set()
         with self.lock:
             self.show()
             if not self.quiet and sys.stderr.isatty():

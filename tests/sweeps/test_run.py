@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pandas as pd
@@ -139,6 +140,20 @@ def test_watch_gets_the_table_of_a_finished_sweep(tmp_path):
     sweeps.run(path, "smoke", **arguments)
     sweeps.run(path, "smoke", **arguments, watch=lambda table: seen.append(len(table)))
     assert seen == [3]
+
+
+def test_silent_workers_are_mentioned(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SILENT", 0.2)
+    news = progress.News(None, [], set(), False, None)
+    assert "no report" not in news.line()
+    deadline = time.monotonic() + 20
+    while "no report of a worker" not in (seen := capsys.readouterr().err) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "no report of a worker" in seen
+    news.end()
+    capsys.readouterr()
+    time.sleep(0.6)
+    assert capsys.readouterr().err == ""  # the reminder has ended
 
 
 def test_an_exception_of_watch_is_raised_after_the_sweep(tmp_path):
