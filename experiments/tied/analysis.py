@@ -49,30 +49,31 @@ def summary(table, config: Config) -> str:
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether the tied row has less loss than the head's and the embedding's row, by rule and width."""
+    """Whether the row `tied` has less loss than the head's, and whether a bound on the head lowers the loss."""
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     answers = []
-    for width, rule, other in _compared(config):
+    for width, rule, worse, better in _compared(config):
         question = Question(
-            statement=f"under {rule} at d {width}, the tied row has a lower loss than the {other} row",
+            statement=f"under {rule} at d {width}, {better} has a lower loss than {worse}",
             source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,
             note=f"{NOTE}; t interval over {len(config.judging_seeds)} judging seeds",
         )
-        of_other, of_tied = (tuned(table, config, Group(rule, choice), width) for choice in (other, "tied"))
-        answer = question.answer(difference([[of_other.judged]], [[of_tied.judged]]), context, seeds)
-        edges = ([each.label] if each.at_edge else [] for each in (of_other, of_tied))
+        plus, minus = (tuned(table, config, Group(rule, choice), width) for choice in (worse, better))
+        answer = question.answer(difference([[plus.judged]], [[minus.judged]]), context, seeds)
+        edges = ([each.label] if each.at_edge else [] for each in (plus, minus))
         answers.append(unless_at_edge(answer, question.claimed, *edges))
     return answers
 
 
-def _compared(config: Config) -> Iterator[tuple[int, str, str]]:
-    """Width, rule, and the choice that the tied row is compared with."""
+def _compared(config: Config) -> Iterator[tuple[int, str, str, str]]:
+    """Width, rule, and two choices: the claim is that the second has the lower loss."""
     configured = set(groups(config))
     for width, (rule, choice) in product(config.widths, GROUPS.values()):
-        if choice in ("output", "embedding") and {Group(rule, choice), Group(rule, "tied")} <= configured:
-            yield width, rule, choice
+        pair = {"output": ("output", "tied"), "bounded": ("tied", "bounded")}.get(choice)
+        if pair is not None and {Group(rule, each) for each in pair} <= configured:
+            yield width, rule, *pair
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

@@ -17,7 +17,7 @@ class Group(NamedTuple):
     """A rule, and what the matrix of embedding and head takes from it."""
 
     rule: str
-    choice: str  # "untied", "output", "embedding" or "tied"
+    choice: str  # "untied", "output", "tied" or "bounded"
 
     @property
     def label(self) -> str:
@@ -28,7 +28,7 @@ class Group(NamedTuple):
 GROUPS: Mapping[str, Group] = {
     f"{rule}_{choice}": Group(rule, choice)
     for rule, choice in [
-        *product(("lvp",), ("untied", "output", "embedding", "tied")),
+        *product(("lvp",), ("untied", "output", "tied", "bounded")),
         *product(("mup",), ("untied", "output", "tied")),
     ]
 }
@@ -100,11 +100,13 @@ def groups(config: Config) -> list[Group]:
 
 def _table(config: Config, group: Group, width: int) -> Table:
     """The table of a group. A tied matrix has the role `output`."""
-    of_rule = table(group.rule, width=width, vocab=config.vocab, tied=group.choice == "tied")
-    if group.choice != "embedding":
+    tied = group.choice in ("tied", "bounded")
+    of_rule = table(group.rule, width=width, vocab=config.vocab, tied=tied)
+    if group.choice != "bounded":
         return of_rule
-    head = of_rule["output"].forward_multiplier
-    return of_rule.with_rows(replace(of_rule["embedding"], role="output", forward_multiplier=head))
+    row, head = of_rule["tied"], of_rule["output"]
+    slower = min(row.head_multiplier, head.forward_multiplier * head.lr_multiplier / row.lr_multiplier)
+    return of_rule.with_rows(replace(row, head_multiplier=slower))
 
 
 def setting_of(config: Config, group: Group, width: int) -> Setting:

@@ -152,9 +152,10 @@ class Recommendation:
     def sweep(self) -> tuple[float, ...]:
         """Three embedding rates worth training next.
 
-        They are `TUNED_SWEEP` times a tuned rate, or else `SWEEP` times LVP's rate divided by the factor on the rows.
+        They are `TUNED_SWEEP` times a tuned rate or that of a tied matrix, or else `SWEEP` times LVP's rate divided by
+        the factor on the rows.
         """
-        if self.embedding_was_tuned:
+        if self.embedding_was_tuned or self.tied:
             return tuple(self.embedding.learning_rate * factor for factor in TUNED_SWEEP)
         of_lvp = self.embedding_by_rule["lvp"] / row_multiplier(self.token_rows, self.width)
         return tuple(of_lvp * factor for factor in SWEEP)

@@ -70,9 +70,8 @@ def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
     # The interpolated ratio is too long for a column.
     names = {role.formula: "ratio" for role in advice.roles if len(role.formula) > 12}
     lines = [("role", *([f"at {advice.from_width}"] if moved else []), "learning rate", "= " + _base(advice))]
-    multiplied = (
-        advice.token_rows != "plain" or advice.tied or any(role.forward_multiplier != 1.0 for role in advice.roles)
-    )
+    factors = [factor for role in advice.roles for factor in (role.forward_multiplier, role.head_multiplier)]
+    multiplied = advice.token_rows != "plain" or any(factor != 1.0 for factor in factors)
     lines[0] += ("init std", "=", *(["forward"] if multiplied else []), "source of the rate")
     for role in advice.roles:
         words = names.get(role.formula, role.formula) + (" · axes" if advice.moves_axes else "")
@@ -86,7 +85,8 @@ def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
 
 def _forward(advice: "Recommendation", role: "RoleAdvice") -> str:
     """The factor on a role's output in the forward pass."""
-    lookup, logits = role is advice.embedding, f", logits × {role.head_multiplier:.4g}" if role.role == "tied" else ""
+    lookup = role is advice.embedding
+    logits = f", logits × {role.head_multiplier:.4g}" if role.head_multiplier != 1.0 else ""
     if lookup and advice.token_rows == "normalized":
         return "/ RMS" + logits
     root = "√d = " if lookup and advice.token_rows == "sqrt" else ""
@@ -157,7 +157,7 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
     text = f"Try the embedding rates {', '.join(f'{rate:.3g}' for rate in advice.sweep)}"
     if not evidence:
         return [f"{text} (--evidence: why)."]
-    if advice.embedding_was_tuned:
+    if advice.embedding_was_tuned or advice.tied:
         why = "half and twice the rate above"
     else:
         why = "1, 4 and 16 times LVP's rate; docs/transfer.md has the ratios of tuned references"

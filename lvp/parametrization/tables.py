@@ -224,17 +224,14 @@ def table(
 def with_tied(untied: Table) -> Table:
     """Returns the table with a row "tied", for one matrix that is both embedding and head.
 
-    A table asks for two updates of this matrix relative to its size, and it has one: LVP's embedding has √d times the
-    relative update of the head. The row has the embedding's init std, rate and forward multiplier, so that the model
-    reads rows as the table says. With (σ, η, f) for the init std, rate and forward multiplier of a row,
-    `head_multiplier` is f_out · min(η_out / η_emb, σ_out / σ_emb), the largest factor with which the head neither moves
-    faster nor starts larger than the table says. It is 1/√d under LVP and SP, and 1/d under μP. A small head at init is
-    common. A std of 0 is left out. Ours; docs/tied.md has the measurement.
+    The row has the embedding's init std, rate and forward multiplier, so that the model reads rows as the table says.
+    `head_multiplier` multiplies the logits, so that the head starts as the table says: it is f_out · σ_out / σ_emb for
+    the init stds σ and the head's forward multiplier f. A head that starts at zero has f_out. The matrix has one update
+    relative to its size. LVP and SP ask for two, and the embedding's is taken. Ours; docs/tied.md has the measurement.
     """
     embedding, head = untied["embedding"], untied["output"]
-    stds = [head.init_std / embedding.init_std] if embedding.init_std and head.init_std else []
-    factor = head.forward_multiplier * min([head.lr_multiplier / embedding.lr_multiplier, *stds])
-    return untied.with_rows(replace(embedding, role="tied", head_multiplier=factor))
+    start = head.init_std / embedding.init_std if embedding.init_std and head.init_std else 1.0
+    return untied.with_rows(replace(embedding, role="tied", head_multiplier=head.forward_multiplier * start))
 
 
 def _checked_ratios(ratios: float | Mapping[str, float] | None, known: Collection[str]) -> dict[str, float]:

@@ -49,11 +49,11 @@ def verdicts(runs):
 
 
 def test_claims_follow_the_planted_losses():
-    better = whole(planted({"untied": 2.0, "output": 2.4, "embedding": 2.3, "tied": 2.2}))
+    better = whole(planted({"untied": 2.0, "output": 2.4, "tied": 2.3, "bounded": 2.2}))
     assert verdicts(better) == ["supported"] * 3
-    worse = whole(planted({"untied": 2.0, "output": 2.1, "embedding": 2.1, "tied": 2.2}))
+    worse = whole(planted({"untied": 2.0, "output": 2.1, "tied": 2.2, "bounded": 2.3}))
     assert verdicts(worse) == ["contradicted"] * 3
-    equal = whole(planted(dict.fromkeys(("untied", "output", "embedding", "tied"), 2.0)))
+    equal = whole(planted(dict.fromkeys(("untied", "output", "tied", "bounded"), 2.0)))
     assert "supported" not in verdicts(equal)
     assert "0.2 " in analysis.summary(better, CONFIG).splitlines()[1]
     assert analysis.figure(better, CONFIG, preset="laptop", corpus="none", partial=None).get_axes()
@@ -69,11 +69,11 @@ def test_one_finished_run_has_a_figure_and_no_verdict():
 def test_the_matrix_has_the_row_of_its_group(group):
     model, planned = setting_of(CONFIG, group, 64).model, run(CONFIG, group, 64, 0.2, 0)
     of_rule = table(group.rule, width=64, vocab=CONFIG.vocab, tied=True)
-    row = of_rule[{"untied": "output"}.get(group.choice, group.choice)]
+    row = of_rule["tied" if group.choice in ("tied", "bounded") else "output"]
     assert model.tied == (group.choice != "untied")
     assert planned.init_std["output"] == row.init_std
     assert planned.learning_rates["output"] == pytest.approx(0.2 / 64 * row.lr_multiplier, rel=1e-12)
-    factor = of_rule["tied"].head_multiplier if group.choice == "tied" else 1.0
+    factor = {"tied": of_rule["tied"].head_multiplier, "bounded": 64**-0.5}.get(group.choice, 1.0)
     assert (model.output_multiplier, model.embedding_multiplier) == (factor, 1.0)
 
 

@@ -157,6 +157,9 @@ ASKED = [{"rule": rule} for rule in RULES] + [
     {"rule": "nanochat", "depth": 8, "from_depth": 2, "axes": {"depth": "none"}},
     {"rule": "interpolated", "kappa": 0.17},
     {"rule": "lvp", "from_width": 32},
+    {"rule": "lvp", "tied": True},
+    {"rule": "mup", "tied": True, "from_width": 32, "embedding_lr": 0.02, "token_rows": "sqrt"},
+    {"rule": "nanochat", "tied": True, "token_rows": "normalized"},
     {"rule": "mup", "from_width": 32, "embedding_lr": 0.02},
     {"rule": "interpolated", "kappa": 0.17, "from_width": 32, "from_vocab": 256, "embedding_lr": 0.02},
 ]
@@ -168,12 +171,17 @@ PARAMS = jax.jit(decoder(DecoderConfig(512, 64, layers=1, positions="learned", b
 @pytest.mark.parametrize("asked", ASKED, ids=lambda a: " ".join(map(str, a.values())))
 def test_the_snippet_runs_and_has_the_rates(asked):
     advice = advised(width=64, vocab=512, hidden_lr=3e-3, **asked)
-    names = {"params": PARAMS}
-    exec(advice.snippet, names)
+    given, code = PARAMS, advice.snippet
+    if advice.tied:
+        given = {name: leaf for name, leaf in PARAMS.items() if name not in ("embedding", "head")}
+        given["wte"] = PARAMS["embedding"]["embedding"]
+        code = code.replace("declarations = []", "declarations = [lvp.roles.Declaration('wte', 'tied')]")
+    names = {"params": given, "lvp": lvp}
+    exec(code, names)
     params = names["params"]
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, PARAMS)
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, given)
     described = optim.describe(names["tx"], params).rows
-    assert {row.role for row in described} == set(ROLES)
+    assert {row.role for row in described} == {role.role for role in advice.roles}
     for row in described:
         assert row.learning_rate == pytest.approx(advice[row.role].learning_rate, rel=3e-6)
         assert row.init_std == advice[row.role].init_std
@@ -182,15 +190,16 @@ def test_the_snippet_runs_and_has_the_rates(asked):
     jax.eval_shape(names["tx"].init, params)
     for role in advice.roles:  # what the model itself multiplies is in a comment
         assert role.forward_multiplier == 1 or f"{role.role} × {role.forward_multiplier:.6g}" in advice.snippet
+        assert role.head_multiplier == 1 or f"logits × {role.head_multiplier:.6g}" in advice.snippet
     branch = advice.table.branch_multiplier
     assert branch == 1 or f"residual branches × {branch:.6g}" in advice.snippet
     assert names["tx"].table.branch_multiplier == advice.table.branch_multiplier
     assert ("optax.contrib.muon" in advice.snippet) == PAPER_RULES[advice.rule].muon  # the hidden rate is Muon's
     if advice.moves_axes:
         assert names["tx"].scaling.betas(0.9, 0.999) == pytest.approx(advice.betas)
-    for row in advice.table.rows:  # the snippet's factors equal `table`
-        rate = row.lr_multiplier * advice["hidden"].learning_rate
-        assert rate == pytest.approx(advice[row.role].learning_rate, rel=1e-12)
+    for role in advice.roles:  # the snippet's factors equal `table`
+        rate = advice.table[role.role].lr_multiplier * advice["hidden"].learning_rate
+        assert rate == pytest.approx(role.learning_rate, rel=1e-12)
 
 
 def test_the_text_quotes_the_committed_evidence():
