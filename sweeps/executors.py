@@ -106,49 +106,27 @@ class Local:
         return Machines(platform, [{"cpu": cores(), "gpu": devices}.get(platform, 1)], devices)
 
     def run(self, packs: Sequence[Pack], job: Job, workers: int, report: Callable[[Progress], None]) -> None:
-        todo: queue.Queue[tuple[Pack, int]] = queue.Queue()
+        _Workers(packs, job, min(workers, len(packs)), report).run()
+
+    def close(self) -> None:
+        pass
+
+
+class _Workers:
+    """Threads that each keep a worker process, and take packs from one queue."""
+
+    def __init__(self, packs: Sequence[Pack], job: Job, count: int, report: Callable[[Progress], None]):
+        self.job, self.count, self.report = job, count, report
+        self.todo: queue.Queue[tuple[Pack, int]] = queue.Queue()  # pack, workers that have died with it
         for pack in packs:
-            todo.put((pack, 0))
-        processes: dict[int, _Process] = {}
-        full = threading.Event()
-        errors: list[Exception] = []  # of this process: it cannot start a worker, or open its log
-        silent = 0  # workers that ended one after the other without a message
+            self.todo.put((pack, 0))
+        self.processes: dict[int, _Process] = {}
+        self.ending = threading.Event()  # no worker begins another pack
+        self.errors: list[Exception] = []  # of this process: it cannot start a worker, or open its log
+        self.silent = 0  # workers that ended one after the other without a message
 
-        def work(number: int) -> None:
-            try:
-                while not full.is_set():
-                    attempt(number, *todo.get_nowait())
-            except queue.Empty:
-                return
-            except Exception as error:
-                errors.append(error)
-                full.set()
-
-        def attempt(number: int, pack: Pack, deaths: int) -> None:
-            nonlocal silent
-            if number not in processes:
-                processes[number] = _Process(job, number)
-            process = processes[number]
-            for progress in process.train(pack):
-                silent = 0
-                report(progress)
-            if process.full:
-                full.set()
-            if not process.died:
-                return
-            del processes[number]
-            reason = process.reason()
-            if full.is_set():
-                return
-            silent += 1
-            if silent >= len(threads) + DEATHS:  # the machine lets no worker train
-                raise RuntimeError(reason)
-            if deaths < DEATHS:
-                todo.put((pack, deaths + 1))
-            else:
-                report(Progress(pack, done=True, error=reason))
-
-        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(min(workers, len(packs)))]
+    def run(self) -> None:
+        threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in range(self.count)]
         try:
             for thread in threads:
                 thread.start()
@@ -156,15 +134,46 @@ class Local:
                 while thread.is_alive():  # a join without a timeout would delay Ctrl-C
                     thread.join(0.2)
         except BaseException:
-            full.set()  # no worker begins another pack
+            self.ending.set()
             raise
         finally:
-            _stop(list(processes.values()))
-        if errors:
-            raise errors[0]
+            _stop(list(self.processes.values()))
+        if self.errors:
+            raise self.errors[0]
 
-    def close(self) -> None:
-        pass
+    def _work(self, number: int) -> None:
+        try:
+            while not self.ending.is_set():
+                self._attempt(number, *self.todo.get_nowait())
+        except queue.Empty:
+            return
+        except Exception as error:
+            self.errors.append(error)
+            self.ending.set()
+
+    def _attempt(self, number: int, pack: Pack, deaths: int) -> None:
+        """Trains a pack in this thread's process. If the process dies, another worker tries the pack."""
+        if number not in self.processes:
+            self.processes[number] = _Process(self.job, number)
+        process = self.processes[number]
+        for progress in process.train(pack):
+            self.silent = 0
+            self.report(progress)
+        if process.full:
+            self.ending.set()
+        if not process.died:
+            return
+        del self.processes[number]
+        reason = process.reason()
+        if self.ending.is_set():
+            return
+        self.silent += 1
+        if self.silent >= self.count + DEATHS:  # the machine lets no worker train
+            raise RuntimeError(reason)
+        if deaths < DEATHS:
+            self.todo.put((pack, deaths + 1))
+        else:
+            self.report(Progress(pack, done=True, error=reason))
 
 
 def _stop(processes: Sequence["_Process"]) -> None:

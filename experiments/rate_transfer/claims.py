@@ -1,6 +1,7 @@
 """The claims of `rate_transfer`."""
 
 import math
+from collections.abc import Iterator, Mapping
 
 from experiments.rate_transfer.analysis import Transfer, TunedWidth, read
 from experiments.rate_transfer.config import Config
@@ -18,28 +19,26 @@ def claims(table, config: Config, context) -> list[Claim]:
     """The claims of the abstract about SP, SP with a larger embedding rate and μP, and our claim about LVP."""
     if not {SP, FAST, MUP, LVP} <= set(config.entries):
         return []
-    by_entry, last = read(table, config), config.widths[-1]
+    by_entry = read(table, config)
+    return [*_of_losses(by_entry, config, context), *_of_powers(by_entry, config, context)]
+
+
+def _of_losses(by_entry: Mapping[str, Transfer], config: Config, context) -> Iterator[Claim]:
+    """The claims about the losses at the largest width."""
+    last, seeds = config.widths[-1], Seeds(config.judging_seeds, config.selecting_seeds)
     at_last = {name: each.widths[last] for name, each in by_entry.items()}
-    seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     interval = f"t interval over {len(config.judging_seeds)} judging seeds"
     tuned = f"validation bits per byte at d {last}, each tuned there; the interval allows for the tuning; {interval}"
     own = {name: each.own for name, each in at_last.items()}
     gain = difference([[own[SP]]], [[own[MUP]]])
     no_gain = "" if gain.interval and gain.interval[0] > 0 else f"μP has no resolved gain over SP at d {last}"
+    share = f"the embedding's rate gives at least {SHARE:.0%} of μP's gain over SP"
     # Statement, source, names of the losses that are added and subtracted, reason
-    of_losses = [
+    for statement, source, plus, minus, reason in [
         ("SP with the embedding's rate times d has a lower loss than SP", KALRA, [SP], [FAST], ""),
-        (
-            f"the embedding's rate gives at least {SHARE:.0%} of μP's gain over SP",
-            KALRA,
-            [SP, MUP],
-            [FAST, FAST],
-            no_gain,
-        ),
+        (share, KALRA, [SP, MUP], [FAST, FAST], no_gain),
         (f"{LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], ""),
-    ]
-    answers = []
-    for statement, source, plus, minus, reason in of_losses:
+    ]:
         question = Question(
             statement=statement,
             source=source,
@@ -50,8 +49,12 @@ def claims(table, config: Config, context) -> list[Claim]:
         measured = difference([[own[name]] for name in plus], [[own[name]] for name in minus])
         answer = question.answer(measured, context, seeds, reason=reason)
         edges = ([name for name in side if _at_edge(at_last[name])] for side in (plus, minus))
-        answers.append(unless_at_edge(answer, ABOVE_ZERO, *edges))
-    of_powers = Seeds(config.selecting_seeds)  # whose runs are at every constant
+        yield unless_at_edge(answer, ABOVE_ZERO, *edges)
+
+
+def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Iterator[Claim]:
+    """The claims about the power of the width in the best constant."""
+    seeds = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
         statement="SP's best constant depends less on the width with the embedding's rate times d",
         source=KALRA,
@@ -59,7 +62,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         claimed=ABOVE_ZERO,
         note="power of d with the embedding's rate times d, minus power of d of SP",
     )
-    answers.append(less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, of_powers))
+    yield less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, seeds)
     for name in (MUP, LVP):
         power = by_entry[name].power
         invariant = Question(
@@ -69,8 +72,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             claimed=(-INVARIANT, INVARIANT),
             note=f"{power.num_points} of {len(config.widths)} widths resolved",
         )
-        answers.append(invariant.answer(Measurement(power.slope, power.interval), context, of_powers))
-    return answers
+        yield invariant.answer(Measurement(power.slope, power.interval), context, seeds)
 
 
 def _at_edge(tuned: TunedWidth) -> bool:

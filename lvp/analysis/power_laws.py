@@ -76,35 +76,47 @@ def with_interval(power: float, interval: tuple[float, float]) -> str:
 
 def _draw(axes, panel: Panel) -> None:
     import matplotlib
-    from matplotlib.ticker import NullLocator
 
     axes.set(xscale=panel.xscale, yscale=panel.yscale, xlabel=panel.xlabel, ylabel=panel.ylabel)
     axes.set_title(panel.title, fontsize=10)
     scale = matplotlib.colormaps["viridis"](np.linspace(0, 0.88, len(panel.series)))
     for i, series in enumerate(panel.series):
-        colour = scale[i] if panel.ordered else COLOURS[i % len(COLOURS)]
-        x = np.asarray(series.x, float)
-        if series.band is not None:
-            axes.fill_between(x, *series.band, color=colour, alpha=0.15, linewidth=0, zorder=1)
-        if series.line and series.fitted is None:
-            style = dict(linestyle=DASHES[i % len(DASHES)], linewidth=1.7, alpha=0.9)
-            axes.plot(x, series.y, color=colour, label=series.label, zorder=4, **style)
-        elif series.line:
-            # Wide and pale, so that the fit stays visible on top of its line.
-            axes.plot(x, series.y, color=colour, linewidth=3, alpha=0.45, label=series.label, zorder=4)
-        else:
-            style = dict(fmt=MARKERS[i % len(MARKERS)], markersize=5, capsize=2, elinewidth=1, zorder=5)
-            axes.errorbar(x, series.y, yerr=series.error, color=colour, label=series.label, **style)
-        for values, label, dashes, over in (
-            (series.fitted, series.fitted_label, "-", colour),
-            (series.predicted, series.predicted_label, "--", REFERENCE),
-        ):
-            if values is not None:
-                axes.plot(x, values, dashes, color=over, linewidth=1.2, label=label, zorder=6 if series.line else 3)
+        _draw_series(axes, series, scale[i] if panel.ordered else COLOURS[i % len(COLOURS)], i)
     for level, label in panel.levels:
         axes.axhline(level, color=REFERENCE, linestyle=":", linewidth=1.4, label=label, zorder=2)
     if panel.ylim is not None:
         axes.set_ylim(panel.ylim)
+    _ticks(axes, panel)
+    axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
+    _legend(axes, panel.legend)
+
+
+def _draw_series(axes, series: Series, colour, index: int) -> None:
+    """Draws the points or the line of a series, with its band, its fit and its prediction."""
+    x = np.asarray(series.x, float)
+    if series.band is not None:
+        axes.fill_between(x, *series.band, color=colour, alpha=0.15, linewidth=0, zorder=1)
+    if series.line and series.fitted is None:
+        style = dict(linestyle=DASHES[index % len(DASHES)], linewidth=1.7, alpha=0.9)
+        axes.plot(x, series.y, color=colour, label=series.label, zorder=4, **style)
+    elif series.line:
+        # Wide and pale, so that the fit stays visible on top of its line.
+        axes.plot(x, series.y, color=colour, linewidth=3, alpha=0.45, label=series.label, zorder=4)
+    else:
+        style = dict(fmt=MARKERS[index % len(MARKERS)], markersize=5, capsize=2, elinewidth=1, zorder=5)
+        axes.errorbar(x, series.y, yerr=series.error, color=colour, label=series.label, **style)
+    for values, label, dashes, over in (
+        (series.fitted, series.fitted_label, "-", colour),
+        (series.predicted, series.predicted_label, "--", REFERENCE),
+    ):
+        if values is not None:
+            axes.plot(x, values, dashes, color=over, linewidth=1.2, label=label, zorder=6 if series.line else 3)
+
+
+def _ticks(axes, panel: Panel) -> None:
+    """Writes decimal numbers at short axes, and names the points of the horizontal axis."""
+    from matplotlib.ticker import NullLocator
+
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high / low < 1000 and low >= 1e-3:
@@ -115,8 +127,6 @@ def _draw(axes, panel: Panel) -> None:
         names = [f"{x:g}" for x in values]
         size = 10 if sum(map(len, names)) < 30 else 8
         axes.set_xticks(values, _without_overlap(axes, values, names, size), fontsize=size)
-    axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
-    _legend(axes, panel.legend)
 
 
 def _without_overlap(axes, values: Sequence[float], names: Sequence[str], size: int) -> list[str]:
