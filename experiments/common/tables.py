@@ -115,7 +115,13 @@ def mean_of_finite(values: np.ndarray) -> float:
 
 
 def losses_by_seed_and_rate(
-    rows, rates: Sequence[float], seeds: Sequence[int], loss: str = "train_loss", rate: str = EMBEDDING_RATE
+    rows,
+    rates: Sequence[float],
+    seeds: Sequence[int],
+    loss: str = "train_loss",
+    rate: str = EMBEDDING_RATE,
+    *,
+    partial: bool = False,
 ) -> np.ndarray:
     """Losses [seeds, rates] over a learning rate: NaN for a missing run, infinite for a diverged one.
 
@@ -123,11 +129,12 @@ def losses_by_seed_and_rate(
       rows: rows of one setting that differ in seed and rate only.
       loss: the column of losses; the default is the final train loss in nats per token.
       rate: the column of rates; the default is the embedding's.
+      partial: whether the rows may have other rates only, as in an unfinished sweep that adds rates.
 
     Raises:
-      InputError: there are rows, and none has one of the rates.
+      InputError: there are rows, none has one of the rates, and `partial` is False.
     """
-    if len(rows) and not (found := {*rows[rate]}) & {*rates}:
+    if not partial and len(rows) and not (found := {*rows[rate]}) & {*rates}:
         tried, recorded = (", ".join(f"{x:.4g}" for x in sorted(values)) for values in (rates, found))
         raise InputError(f"no run has one of the rates {tried} in the column {rate}; the runs have {recorded}")
     losses = np.full((len(seeds), len(rates)), np.nan)

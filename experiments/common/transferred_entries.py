@@ -179,4 +179,4 @@ def losses_of(rows, example: Run, seeds: Sequence[int]) -> np.ndarray:
     """
     columns = run_columns(example) | {"lane.learning_rates.vector": example.learning_rates["vector"]}
     rate = columns.pop(EMBEDDING_RATE)
-    return losses_by_seed_and_rate(select(rows, columns), [rate], seeds, LOSS)[:, 0]
+    return losses_by_seed_and_rate(select(rows, columns), [rate], seeds, LOSS, partial=True)[:, 0]

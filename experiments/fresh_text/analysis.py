@@ -59,7 +59,7 @@ class Reading:
         rows = select(self.rows, {HIDDEN_RATE: hidden})
         runs = [run(self.config, self.group, self.shape, Point(constant, j), 0) for j in ratios]
         rates = [each.learning_rates["embedding"] for each in runs]
-        return losses_by_seed_and_rate(rows, rates, list(seeds), LOSS)
+        return losses_by_seed_and_rate(rows, rates, list(seeds), LOSS, partial=True)
 
     @cached_property
     def coarse(self) -> np.ndarray:
