@@ -8,14 +8,17 @@ declaration.
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import jax
 from jax.tree_util import DictKey, GetAttrKey
 
-from lvp.errors import InputError, refuse
+from lvp import role_inference
+from lvp.errors import InputError, refuse, shown
 
 ROLES = ("embedding", "position", "hidden", "output", "vector")
 """The roles for which every rule has a row. A declaration may also name "tied", one matrix that is both embedding and
@@ -221,6 +224,99 @@ def classify(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: 
     return jax.tree_util.tree_unflatten(treedef, described)
 
 
+def infer(shapes: Any, other: Any, *, vocab: int, declarations: Sequence[Declaration] = ()) -> tuple[Declaration, ...]:
+    """Returns declarations of a model's parameters, from their shapes at two widths.
+
+    The axes that grow with the width decide:
+
+    - A parameter of rank 1 is a vector. So is one whose name is that of a bias, scale, gain or norm.
+    - A matrix with `vocab` tokens is an embedding or a head. A single matrix [tokens, width] is tied. Of two, the
+      matrix [tokens, width] with "embed", "wte" or "token" in its path is the embedding.
+    - A parameter with two or more growing axes is a hidden matrix. The bias of its module tells the outputs, else the
+      convention of the framework does (`Declaration.fan_in`).
+    - An axis that does not grow stacks layers if all parameters of a module have it, among them a norm or a bias
+      [layers, width]. Without such a vector, "experts" in the path says so.
+    - A parameter with one growing axis is a position table, or a hidden matrix of keys or values, if its name says so.
+
+    Declare routers, LoRA matrices, and fused matrices for Muon. A matrix [tokens, width] that is only a head, or only
+    an embedding, looks tied. Check the result: `print(optim.describe(tx, params))` shows the role and the fan-in of
+    every parameter.
+
+    Args:
+      shapes: pytree of anything with a `shape`, such as `jax.eval_shape(init, key)`.
+      other: the same at another width. Depth, vocabulary and context are equal.
+      vocab: length of the token axis, with its padding.
+      declarations: the user's. They decide the parameters that they match.
+
+    Returns:
+      `declarations`, and then one declaration for all parameters of the same role and axes. Its pattern has the paths;
+      a number in them is any number, if this does not change a role.
+
+    Raises:
+      InputError: `vocab` is not a positive integer, equals the width, or is no parameter's number of tokens; the trees
+        have different paths or ranks, or a leaf without a shape; no axis grows, or one grows and another shrinks;
+        the width of matrices with `vocab` tokens differs; shapes and names do not decide a parameter. The message has
+        all undecided parameters.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from lvp import roles
+      >>> def init(width):
+      ...     return {"wte": jnp.zeros((512, width)), "up": {"kernel": jnp.zeros((width, 4 * width))}}
+      >>> for declaration in roles.infer(init(64), init(128), vocab=512):
+      ...     print(declaration.pattern, declaration.role, declaration.fan_in)
+      up/kernel hidden (0,)
+      wte tied (1,)
+    """
+    check_declarations(declarations)
+    if isinstance(vocab, bool) or not isinstance(vocab, Integral) or vocab < 1:
+        raise InputError(f"vocab must be a positive integer, got {shown(vocab)}")
+    parameters = _at_two_widths(shapes, other, declarations)
+    lengths = {parameter.path: tuple(zip(*parameter.lengths, strict=True)) for parameter in parameters}
+    decided = role_inference.roles_of(parameters, int(vocab))
+    alike = defaultdict(set)
+    for path, role in decided.items():
+        alike[_numbered(path)].add(role)
+    patterns: defaultdict[Any, dict[str, None]] = defaultdict(dict)
+    for path, role in decided.items():
+        pattern = _numbered(path) if len(alike[_numbered(path)]) == 1 else re.escape(path)
+        if isinstance(role, str):  # the reason why it is undecided
+            pattern = f"{pattern!r} {lengths[path][0]} → {lengths[path][1]}"
+        patterns[role][pattern] = None
+    if undecided := [f"{', '.join(named)}: {role}" for role, named in patterns.items() if isinstance(role, str)]:
+        raise InputError(
+            f"undecided parameters: {'; '.join(undecided)}. Add Declaration(PATTERN, ROLE, fan_in=AXES) of each to "
+            "declarations"
+        )
+    return (*declarations, *(Declaration("|".join(named), *role) for role, named in patterns.items()))
+
+
+def _numbered(path: str) -> str:
+    """The pattern of all paths that differ from `path` in numbers only."""
+    return re.sub(r"\d+", r"\\d+", re.escape(path))
+
+
+def _at_two_widths(shapes: Any, other: Any, declarations: Sequence[Declaration]) -> list[role_inference.Parameter]:
+    """Returns the parameters of two trees with their lengths in both, or refuses trees that do not correspond."""
+    trees = []
+    for tree in (shapes, other):
+        leaves = [(keys, path_of(keys), leaf) for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+        for _, path, leaf in leaves:
+            if not hasattr(leaf, "shape"):
+                raise InputError(f"leaf {path!r} has no shape: give parameters only")
+        trees.append({path: (keys, tuple(leaf.shape)) for keys, path, leaf in leaves})
+    if missing := sorted(trees[0].keys() ^ trees[1].keys()):
+        raise InputError(f"parameter {missing[0]!r} is in one of shapes and other only: change only the width")
+    parameters = []
+    for path, (keys, shape) in trees[0].items():
+        if len(shape) != len(wide := trees[1][path][1]):
+            raise InputError(f"parameter {path!r} has rank {len(shape)} and {len(wide)}: change only the width")
+        declared = next((d.role for d in declarations if d.names(path) and d.admits(len(shape))), None)
+        lengths = tuple(zip(shape, wide, strict=True))
+        parameters.append(role_inference.Parameter(path, _last(keys), lengths, _order(keys), declared))
+    return parameters
+
+
 def _stacks(conventional: Sequence[Leaf], stacked: Sequence[Leaf]) -> Iterator[str]:
     """Problems: matrices by convention in a module that stacks layers, with an axis as long as the stack."""
     for leaf in conventional:
@@ -395,6 +491,18 @@ _IN_OUT = (DictKey("kernel"), GetAttrKey("kernel"), DictKey("w"))  # Flax Linen 
 _OUT_IN = (GetAttrKey("weight"),)  # Equinox
 
 
+def _last(keys: Sequence[Any]) -> Any:
+    """The last key of a path; NNX variables hold their array in the attribute `value`, which is not a part of it."""
+    names = keys[:-1] if len(keys) > 1 and keys[-1] == GetAttrKey("value") else keys
+    return names[-1] if names else None
+
+
+def _order(keys: Sequence[Any]) -> str | None:
+    """The order of the axes of a matrix by the convention of its framework; None if it has none."""
+    name = _last(keys)
+    return "in_out" if name in _IN_OUT else "out_in" if name in _OUT_IN else None
+
+
 def _conventional(
     keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: Declaration, core: Sequence[int]
 ) -> tuple[int, ...]:
@@ -405,12 +513,9 @@ def _conventional(
             f"Declaration({re.escape(path)!r}, {declaration.role!r}, fan_in=AXES) before the other declarations, with "
             "stacked=AXES for stacked layers"
         )
-    # NNX variables hold their array in the attribute `value`.
-    names = keys[:-1] if len(keys) > 1 and keys[-1] == GetAttrKey("value") else keys
-    name = names[-1] if names else None
-    if declaration.role in ("embedding", "position", "tied") or name in _OUT_IN:
+    if declaration.role in ("embedding", "position", "tied") or _order(keys) == "out_in":
         return (core[1],)
-    if name in _IN_OUT:
+    if _order(keys) == "in_out":
         return (core[0],)
     raise InputError(
         f"parameter {path!r} of shape {shape}: its name does not say whether it is [in, out] or [out, in]; give the "

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from lvp import optim, parametrization
+from lvp import optim, parametrization, roles
 from lvp.parametrization.recommend import recommend
 from lvp.parametrization.scaling import scale
 
@@ -29,6 +29,7 @@ FUNCTIONS = [
     parametrization.table,
     parametrization.uniform,
     recommend,
+    roles.infer,
     scale,
 ]
 
