@@ -84,6 +84,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         preset=preset,
         corpus=corpus,
         partial=partial,
+        columns=min(2, len(config.widths)),
         words=[f"m {config.vocab}. Means over the seeds that tune. Bars: half the range over seeds."],
     )
 
@@ -94,6 +95,6 @@ def _panel(table, config: Config, width: int) -> Panel:
         losses = tuned(table, config, group, width).losses
         finished = np.isfinite(losses).all(axis=1)
         if finished.any():
-            chosen = losses[finished]
-            series.append(Series(group.label, rates[finished], chosen.mean(axis=1), error=np.ptp(chosen, axis=1) / 2))
+            means, bars = losses[finished].mean(axis=1), np.ptp(losses[finished], axis=1) / 2
+            series.append(Series(group.label, rates[finished], means, error=bars, fitted=means))
     return Panel(f"d {width}", "hidden rate times d", "validation bits/byte", series, yscale="linear")
