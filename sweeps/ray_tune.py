@@ -1,6 +1,7 @@
 """Ray Tune: the executor `ray`, and `trainable`, which puts an experiment into a user's own `tune.Tuner`.
 
-Tune only schedules. A pack continues from its checkpoints in the store. Tune's restore is not exact and is not used.
+The executor uses Tune only to schedule packs (runs that are trained together). An interrupted pack continues from its
+checkpoints in the store. Tune's own restore is not exact and is not used.
 """
 
 import contextlib
@@ -34,13 +35,13 @@ from sweeps.sweep import plan, prepared
 from sweeps.work import Job, Pack, Worker, described, is_full
 
 SLICE = 2.0  # seconds between two results of a trial
-TRIALS_PER_WORKER = 16
+TRIALS_PER_WORKER = 16  # about; see `_trials`
 
 
 class Trial(tune.Trainable):
-    """Trains some packs of a sweep, one after the other. A result has the progress of one pack.
+    """Trains some packs of a sweep, one after the other. Each result reports the progress of one pack.
 
-    Tune reuses the actor, so the worker keeps its compiled programs.
+    Tune reuses the actor for its next trials, so the worker keeps its compiled programs.
     """
 
     def setup(self, config: dict) -> None:
@@ -49,7 +50,7 @@ class Trial(tune.Trainable):
 
     def reset_config(self, new_config: dict) -> bool:
         self.job = Job(**new_config["job"])
-        self.packs = list(new_config["trial"])  # pairs of a number and a pack
+        self.packs = list(new_config["trial"])  # pairs (number of the pack in the sweep, pack)
         self.training: Iterator[int] | None = None
         return True
 
@@ -63,7 +64,7 @@ class Trial(tune.Trainable):
             for at in self.training:
                 if time.monotonic() > ends:
                     return {"pack": number, "step": at, "ended": False, "done": False}
-        except Exception as error:  # if raised, Tune would repeat it as it repeats a trial whose actor has died
+        except Exception as error:  # otherwise Tune would repeat the trial, as after its actor's death
             logging.exception("a pack failed")
             answer = {"error": described(error), "full": is_full(error)}
         self.training = None
@@ -71,7 +72,7 @@ class Trial(tune.Trainable):
         return {"pack": number, "step": at, "ended": True, "done": not self.packs, **answer}
 
     def cleanup(self) -> None:
-        """Saves the present pack, if it is unfinished."""
+        """Saves a checkpoint of the pack in training, if there is one."""
         if self.worker is not None and self.training is not None:
             self.worker.stopping = True
             for _ in self.training:
@@ -90,10 +91,10 @@ class _Reporter(tune.Callback, tune.Stopper):
     def __init__(self, packs: Sequence[Pack], report: Callable[[Progress], None]):
         self.packs, self.report, self.full = packs, report, False
         self.ended: set[int] = set()
-        self.died: dict[str, set[int]] = {}  # trial → its packs, if its actors died too often
+        self.died: dict[str, set[int]] = {}  # trial → its packs, for trials that Tune gave up after `DEATHS` retries
 
     def __getstate__(self) -> dict:
-        return {}  # Tune pickles the object for its restore, which is not used
+        return {}  # Tune pickles this object for its restore, which is not used
 
     def __call__(self, trial_id: str, result: dict) -> bool:
         return False
@@ -109,15 +110,22 @@ class _Reporter(tune.Callback, tune.Stopper):
         self.report(Progress(self.packs[number], result["step"], ended, result.get("error")))
 
     def on_trial_error(self, iteration: int, trials: list, trial: Any, **_: Any) -> None:
-        # A result has no `config` if the trial died before it reported anything.
+        # The packs are read here: the final result of a trial that died before its first report has no `config`.
         self.died[trial.trial_id] = {number for number, _ in trial.config["trial"]}
 
 
 class RayTune:
-    """Starts Ray on this machine, uses the Ray of this process, or joins the cluster at `address`."""
+    """The executor `ray`, on this machine or on a cluster.
+
+    Args:
+      address: the cluster to join; None uses the Ray that this process has started, or starts Ray on this machine.
+
+    Raises:
+      InputError: Ray cannot be started or joined.
+    """
 
     def __init__(self, address: str | None):
-        for name in ("ray.tune", "ray.train"):  # the driver reports failures
+        for name in ("ray.tune", "ray.train"):  # silent, because `report` receives all failures
             logging.getLogger(name).setLevel(logging.CRITICAL)
         os.environ |= {
             "RAY_AIR_NEW_OUTPUT": "0",
@@ -138,7 +146,7 @@ class RayTune:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         for kind in ("TPU", "GPU", "CPU"):
             if amounts := [int(node[kind]) for node in nodes if node.get(kind, 0) >= 1]:
-                if kind == "TPU":  # a process owns all chips of its machine
+                if kind == "TPU":  # one process uses all chips of its machine, so a machine has one worker
                     return Machines("tpu", [1] * len(amounts), min(amounts))
                 return Machines(kind.lower(), amounts, min(amounts) if kind == "GPU" else 1)
         raise InputError("Ray has no CPUs, GPUs or TPUs for workers; add a machine, or use --executor local")
@@ -159,7 +167,7 @@ class RayTune:
                     tune_config=tune.TuneConfig(
                         reuse_actors=True,
                         max_concurrent_trials=None if self.cluster else workers,
-                        trial_dirname_creator=lambda trial: trial.trial_id,  # by default all hashes: too long
+                        trial_dirname_creator=lambda trial: trial.trial_id,  # the default, all hashes, is too long
                     ),
                     run_config=tune.RunConfig(
                         name="tune",
@@ -178,14 +186,18 @@ class RayTune:
         self._report_deaths(results, reporter, report)
 
     def _report_deaths(self, results: Any, reporter: _Reporter, report: Callable[[Progress], None]) -> None:
-        """Reports the packs whose actors died too often. Packs that neither ended nor failed were interrupted."""
+        """Reports the unfinished packs of trials that Tune gave up.
+
+        Raises:
+          KeyboardInterrupt: packs did not end, although no trial failed and no disk is full.
+        """
         for result in results:
             if result.error:
                 for number in reporter.died.get(Path(result.path).name, set()) - reporter.ended:
                     reporter.ended.add(number)
                     report(Progress(reporter.packs[number], done=True, error=_in_one_line(result.error)))
         if len(reporter.ended) < len(reporter.packs) and not reporter.full and not results.errors:
-            raise KeyboardInterrupt  # Tune handles SIGINT: `fit` returns
+            raise KeyboardInterrupt  # `fit` returns after SIGINT and does not raise it
 
     def close(self) -> None:
         if self.started:
@@ -195,7 +207,7 @@ class RayTune:
 def _trials(packs: Sequence[Pack], workers: int) -> list[list[tuple[int, dict]]]:
     """The packs with their numbers, divided into trials of successive packs.
 
-    Many trials let all workers end at about the same time. Few trials keep the cost of Tune, 0.1 s each, small.
+    With many trials, all workers end at about the same time. With few trials, Tune costs less: 0.1 s per trial.
     """
     size = max(1, len(packs) // (workers * TRIALS_PER_WORKER))
     numbered = [(i, pack.as_json()) for i, pack in enumerate(packs)]
@@ -242,7 +254,7 @@ def _check_answers(address: str) -> None:
       InputError: no server answers.
     """
     host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not (host and port.isdigit()):  # auto
+    if not (host and port.isdigit()):  # an address without HOST:PORT, such as "auto"
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
@@ -266,7 +278,7 @@ def _in_one_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _sigterm_as_sigint() -> Iterator[None]:
-    """Tune ends its trials on SIGINT only. Does nothing outside of the main thread."""
+    """Turns SIGTERM into SIGINT, because Tune ends its trials on SIGINT only. Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -278,7 +290,7 @@ def _sigterm_as_sigint() -> Iterator[None]:
 
 
 class Training(tune.Trainable):
-    """Trains one run of the setting `chosen` (see `trainable`)."""
+    """Trains one run of the setting `chosen`. `trainable` makes a subclass for each setting."""
 
     chosen: SettingRuns
 
@@ -322,16 +334,17 @@ class Training(tune.Trainable):
 def trainable(
     experiment: str, preset: str = "laptop", *, setting: str | None = None, **config: Any
 ) -> type[tune.Trainable]:
-    """A trainable for a `tune.Tuner` of your own. Its hyperparameters are fields of a run.
+    """A trainable of an experiment's setting, for a `tune.Tuner` of your own.
 
-    A hyperparameter is a learning rate by its role's name (`embedding`, …), or another field of a run, such as `seed`.
-    Others keep the values of the setting's first run. Every result has `step` and `train_loss`, the mean since the last
-    result. The last has the outcome, such as `valid_loss`. Tune may pause and stop runs.
+    A hyperparameter is a field of a run, such as `seed`, or the name of a role (`embedding`, …), which sets the role's
+    learning rate. A field without a hyperparameter has its value in the setting's first run. Every result has `step`.
+    The last result also has the outcome, such as `valid_loss`. Every other result has `train_loss`, the mean since the
+    result before. Tune may pause and stop runs.
 
     Args:
       experiment: the name of an experiment of lvp.
       preset, config: as for `sweeps.run`.
-      setting: the label of a setting; None is the first.
+      setting: the label of a setting; None is the first setting.
 
     Raises:
       InputError: the experiment, the preset, the setting or a field is unknown, or the configuration refuses a value.
@@ -344,7 +357,7 @@ def trainable(
 
 
 def with_hyperparameters(run: Any, values: Mapping[str, Any]) -> Any:
-    """A run with other values.
+    """The run with other values of some hyperparameters (`trainable`).
 
     Raises:
       InputError: a name is neither a role nor a field of a run, or the run refuses a value.

@@ -1,4 +1,8 @@
-"""Reads the records of `feature_learning`: parts of the change of the output, their powers of d, and the summary."""
+"""Reads the records of `feature_learning`.
+
+A part is the contribution of one matrix to the change of the output (`PARTS`). A regime relates the vocabulary to d
+(`regimes`).
+"""
 
 import numpy as np
 
@@ -26,21 +30,21 @@ def rows_of(table, group: str, regime: str):
 
 
 def error_of(column: str) -> str:
-    """The column of standard errors of a column of values."""
+    """The name of the column with the standard errors of `column`."""
     part, after, step = column.partition("_step")
     return f"{part}_error{after}{step}"
 
 
 def power(widths, values, errors):
-    """The power of d that values [W] with standard errors [W] follow, with its interval."""
+    """The fitted power of d of values [W] with standard errors [W], and its interval."""
     return analysis.slope(widths, (values, errors / values))
 
 
 def relative_to_theorem(table, config: Config, group: str, part: str, step: int):
-    """Widths, values and standard errors [W] of a part after `step` steps.
+    """Widths, values and standard errors [W] of a part after `step` steps, relative to theorem 1.
 
-    Values and errors are divided by the exact form of theorem 1 for one step under LVP. The values do not depend on d
-    if the theorem's power of d also holds after these steps.
+    Values and errors are divided by theorem 1's exact form for one step with LVP's rates and init stds. If the
+    theorem's power of d also holds after these steps, the values do not depend on d.
     """
     width, column, form = "cell.arguments.width", f"{part}_step{step}", f"{part}_exact"
     # The table of an unfinished sweep may lack the columns.
@@ -54,24 +58,24 @@ def relative_to_theorem(table, config: Config, group: str, part: str, step: int)
 
 
 def _rate_times_std(lvp: Table, part: str) -> float:
-    """η_E σ_W for the embedding, η_W σ_E for the projection, at a hidden rate of 1/d."""
+    """The factor of a part in theorem 1, at a hidden rate of 1/d: η_E σ_W for the embedding, else η_W σ_E."""
     rate, std = ("embedding", "output") if part == "embedding" else ("output", "embedding")
     return lvp[rate].lr_multiplier / lvp.width * lvp[std].init_std
 
 
 def one_step_power(rows, part: str):
-    """The power of d that a measured part follows after one step, with its interval."""
+    """The fitted power of d of a measured part after one step, and its interval."""
     return power(rows["cell.arguments.width"], rows[part].to_numpy(), rows[error_of(part)].to_numpy())
 
 
 def fitted_power(rows, column: str) -> float:
-    """The least-squares power of d of a closed form over all widths."""
+    """The power of d of a column that holds a closed form, by least squares over all widths."""
     logs = np.log(rows["cell.arguments.width"].to_numpy(float))
     return float(np.polyfit(logs, np.log(rows[column].to_numpy()), 1)[0])
 
 
 def summary(table, config: Config) -> str:
-    """The parts after one step, the moments of theorems 3 and 4, and the powers of the trained groups, as text."""
+    """The parts after one step, the moments of theorems 3 and 4, and the powers of d of the trained groups."""
     moments = sign_moments.lines({group: rows_of(table, group, GROWING) for group in sign_moments.GROUPS})
     blocks = _one_step_lines(table, config), moments, _trained_lines(table, config)
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)

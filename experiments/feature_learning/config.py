@@ -12,33 +12,34 @@ from lvp.training import DataConfig
 
 THEOREM = "theorem 1"
 GROWING_VOCAB = 8
-GROWING = f"m = {GROWING_VOCAB} d"  # the regime of the groups that theorem 1 does not cover
-# Trained groups, which theorem 1 does not cover: name → (optimizer, loss), under LVP with random one-hot targets.
+GROWING = f"m = {GROWING_VOCAB} d"  # the regime of the trained groups
+# Trained groups: name → (optimizer, loss), under LVP with random one-hot targets. Theorem 1 does not cover them.
 GROUPS = {
     "sign, square": ("sign", "square"),
     "Adam, square": ("adam", "square"),
     "sign, cross-entropy": ("sign", "cross_entropy"),
     "Adam, cross-entropy": ("adam", "cross_entropy"),
 }
-# Theorem 1 gets this many draws for each draw of a trained group, which costs more.
+# Draws of theorem 1 for each draw of a trained group: a draw of a trained group costs more.
 THEOREM_DRAWS_PER_TRAINED_DRAW = 8
+# Parts of the change of the output: key in the records → name in tables.
 PARTS = {
     "embedding": "δ_E",
     "top": "δ_W, most frequent token",
     "rare": "δ_W, median token",
-}  # keys of committed records
+}
 TRAINED_PARTS = ("embedding", "top")  # the parts in the claims about the trained groups
 
 
 @dataclass(frozen=True)
 class Config:
-    corpus: str = "zipf:1"  # gives the token frequencies α; a text has a BPE tokenizer of m ≥ 256 tokens
+    corpus: str = "zipf:1"  # source of the token frequencies α; for a text, those of a BPE tokenizer of m ≥ 256 tokens
     widths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)  # d
     fixed_vocab: int = 1024  # m in the regime of a fixed vocabulary
-    steps: tuple[int, ...] = (1, 2, 5, 20)  # after which the trained groups are measured
+    steps: tuple[int, ...] = (1, 2, 5, 20)  # the trained groups are measured after these steps
     rate: float = 0.2  # η of LVP in the trained groups
-    draws: int = 40  # of the initialisation and the training signal
-    largest: int = 16384  # the largest vocabulary; shapes with a larger m are left out
+    draws: int = 40  # of the init and of the targets (for theorem 1, of the normals that replace E W − Z)
+    largest: int = 16384  # the largest vocabulary; larger shapes (d, m) are left out
     seed: int = 0  # of the draws
 
     def __post_init__(self):
@@ -59,14 +60,14 @@ def lvp_table(width: int) -> Table:
 
 
 def smallest(config: Config) -> int:
-    """The smallest possible vocabulary of the corpus. The vocabulary of a text contains all 256 bytes."""
+    """The smallest possible vocabulary of the corpus. The tokenizer of a text has a token for each of the 256 bytes."""
     return 2 if config.corpus.partition(":")[0] == "zipf" else SMALLEST
 
 
 def regimes(config: Config) -> dict[str, list[tuple[int, int]]]:
-    """Name → (d, m) pairs with a possible vocabulary.
+    """The regimes: name → shapes (d, m) within the limits `smallest` and `largest` of m.
 
-    A power of d needs two pairs, so the list of a regime with fewer pairs is empty.
+    A regime relates m to d. The fit of a power of d needs two shapes, so a regime with fewer shapes has an empty list.
     """
     shapes = {
         f"m = {config.fixed_vocab}": [(d, config.fixed_vocab) for d in config.widths],
@@ -87,9 +88,10 @@ PRESETS = {
 
 
 def settings(config: Config) -> list[SettingRuns]:
-    """One setting per shape for theorem 1.
+    """The settings of every shape (d, m) of every regime.
 
-    At m = 8 d the setting also has theorems 3 and 4, and a second setting has the trained groups.
+    One setting calculates theorem 1. At m = 8 d it also calculates theorems 3 and 4, and a second setting has the
+    trained groups.
     """
     planned = []
     common, data = {"draws": config.draws, "seed": config.seed}, DataConfig(config.corpus)
@@ -108,5 +110,5 @@ def settings(config: Config) -> list[SettingRuns]:
 
 
 def trained_draws(draws: int) -> int:
-    """The number of draws of the trained groups if theorem 1 has `draws` draws."""
+    """The number of draws of a trained group, given that of theorem 1."""
     return max(2, draws // THEOREM_DRAWS_PER_TRAINED_DRAW)

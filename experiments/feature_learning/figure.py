@@ -16,7 +16,7 @@ from lvp.analysis.power_laws import Panel, Series, in_words
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
-    """Draws the parts of the change against d: after one step in three regimes, and after the training of groups."""
+    """Draws each part of the output's change against d: after one step for every regime, and after training."""
     panels = [_one_step_panel(table, regime) for regime in regimes(config)]
     panels += [_trained_panel(table, config, part) for part in TRAINED_PARTS]
     return sheet(
@@ -53,5 +53,5 @@ def _trained_panel(table, config: Config, part: str) -> Panel:
 
 
 def _typeset(name: str) -> str:
-    """The name with the index of δ as a subscript."""
+    """The name with δ_E and δ_W in math mode, which draws the index as a subscript."""
     return re.sub(r"δ_\w", r"$\g<0>$", name)

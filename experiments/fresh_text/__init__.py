@@ -1,19 +1,19 @@
 """At what rate should the embedding train relative to the hidden matrices, on text that is read once?
 
-The ratio is η_E / η_hidden. Kalra & Barkeshli 2026 (arXiv 2605.21486) give ratio ∝ d, Hayou & Liu 2025 (paper A) √d,
-and one rate for all parameters gives 1. Every training token is read at most once. All vocabularies read the same bytes
-of text, and the loss is that of validation text in bits per byte.
+The ratio is η_E / η_hidden. It is proportional to d in Kalra & Barkeshli 2026 (arXiv 2605.21486), and to √d in Hayou &
+Liu 2025. One rate for all parameters is the ratio 1. A run reads every training token at most once. All vocabularies
+read the same bytes of text. The loss is the validation loss in bits per byte.
 
-The hidden rate is tuned together with the ratio at every shape. Selecting seeds choose η_hidden · d on a coarse grid.
-Judging seeds train at least five ratios at the chosen value.
+Every shape (d, m) tunes the hidden rate together with the ratio. The selecting seeds train a coarse grid of both and
+choose η_hidden · d. The judging seeds, which are other seeds, train at least five ratios at this value.
 
     python -m sweeps run fresh_text --preset laptop --corpus wikitext2         the paper's model, m 1024
-    python -m sweeps run fresh_text --preset today --corpus wikitext2          RMSNorm, rotary positions, rows plain
+    python -m sweeps run fresh_text --preset today --corpus wikitext2          RMSNorm, rotary positions, rows not × √d
     python -m sweeps run fresh_text --preset vocabulary --corpus wikitext2     m 512 to 8192 at d 64 and 128
     python -m sweeps run fresh_text --preset growing --corpus wikitext2        m = 8 d
     python -m sweeps run fresh_text --preset practice --corpus wikitext2       decay and schedule; Muon
 
-`docs/fresh_text.md` has the thresholds of the claims. They were fixed on 2026-11-26, before these sweeps.
+`docs/fresh_text.md` has the thresholds that decide the claims. They were fixed on 2026-11-26, before these sweeps.
 """
 
 from experiments.common.experiment import Experiment

@@ -1,4 +1,7 @@
-"""Reads the records of `large_updates`: accuracies and dead ReLUs by group and scale, and the summary."""
+"""Reads the records of `large_updates`: accuracies and dead ReLUs by group and scale, and the summary.
+
+The first phase is the first epochs of training. The scale multiplies the rate in this phase.
+"""
 
 import numpy as np
 
@@ -8,7 +11,7 @@ from lvp.analysis.measurement import Measurement
 from lvp.training import steps_of_parts
 
 FEW = "few images"
-FINAL_FRACTION = 0.1  # of the first phase, at its end, over which its training loss is averaged
+FINAL_FRACTION = 0.1  # the loss at the end of the first phase is a mean over this last fraction of the phase
 
 
 def runs_by_seed(table, config: Config, name: str, scale: float):
@@ -37,7 +40,7 @@ def measured_epochs(table, config: Config) -> np.ndarray:
 
 
 def num_steps(table, config: Config) -> int:
-    """The steps of a trained run. They follow from the number of images, which the configuration does not know."""
+    """The steps of a trained run: the recorded number, which depends on the corpus, else that of the configuration."""
     recorded = table["cell.steps"].dropna().tolist() if "cell.steps" in table else []
     return int(recorded[0]) if recorded else trained(config).setting.steps
 
@@ -48,7 +51,7 @@ def dead(table, config: Config, name: str, scale: float) -> np.ndarray:
 
 
 def loss_after_first_phase(table, config: Config, name: str) -> float:
-    """The training loss of a group at × 1 at the end of the first phase, mean over seeds; NaN if a run is missing."""
+    """Training loss at the end of the first phase at scale 1, the mean over seeds; NaN if a run is missing."""
     rows = runs_by_seed(table, config, name, 1.0)
     if rows["curve_steps"].isna().any():
         return np.nan
@@ -57,10 +60,11 @@ def loss_after_first_phase(table, config: Config, name: str) -> float:
 
 
 def few_images(table, config: Config) -> tuple[str, Measurement]:
-    """What a first phase on few images costs at × 1.
+    """The effect of a first phase on few images, at scale 1.
 
     Returns:
-      The training losses after the first phase on few images and on all, in words; and the loss of accuracy in %.
+      A text with the training losses at the end of a first phase on few images and on all images; and the accuracy of
+      the group `standard` minus that of the group of few images, in %.
     """
     standard, few = (loss_after_first_phase(table, config, name) for name in ("standard", FEW))
     losses = f"training loss at the end of the first phase: {few:.2f} on these images, {standard:.2f} on all"

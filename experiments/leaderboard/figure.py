@@ -13,11 +13,11 @@ from lvp.analysis.heat_maps import Dots, Heat
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial, entries: Mapping[str, Entry]):
-    """The gap of every entry at every size, and its mean and largest gap over the held-out sizes."""
+    """Draws the gap of every entry at every size, and its mean and largest gap over the sizes other than the base."""
     reading = read(table, config, chosen_entries(config.entries, entries))
     by_entry = {name: each.gaps for name, each in reading.entries.items()}
     ratios = np.array([[1 + gaps[size].mean() for size in config.sizes] for gaps in by_entry.values()])
-    ratios = ratios.reshape(len(by_entry), len(config.sizes))[::-1]  # a heat map's first row is the lowest
+    ratios = ratios.reshape(len(by_entry), len(config.sizes))[::-1]  # a heat map draws its first row at the bottom
     heat = Heat(
         "loss above the reference of the size (%)",
         rows=list(by_entry)[::-1],
@@ -52,7 +52,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial, entries:
 
 
 def _percent(ratio: float) -> str:
-    """The gap of a ratio of losses in percent; × if the entry diverged, – if it is unknown."""
+    """The gap, ratio of losses − 1, as text in percent; × if the entry diverged, – if it is unknown."""
     if np.isnan(ratio):
         return "–"
     return "×" if np.isinf(ratio) else f"{100 * (ratio - 1):z.1f}"

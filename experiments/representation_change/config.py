@@ -27,28 +27,28 @@ GROUPS = {
     "LionAR + warm-up": WarmupGroup("lion_ar", True),
     "AdamW + warm-up": WarmupGroup("adamw", True),
 }
-NAMES = {"lion_ar": "LionAR", "adamw": "AdamW"}
-ROLE = "hidden"
+NAMES = {"lion_ar": "LionAR", "adamw": "AdamW"}  # optimizer → label of its setting
+ROLE = "hidden"  # of the measured matrices
 PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS = 480, 1024, 5000  # section 3
 
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are those of Kosson et al. 2024 (paper C).
+    """Defaults are those of Kosson et al. 2024.
 
-    A comment names the paper's section, or gives the reason for a value that the paper does not state.
+    The comments name sections and figures of this paper, or the source of a value that the paper does not state.
     """
 
-    corpus: str = "text:openwebtext"  # section 3; its tokenizer is here a BPE of the corpus
-    layers: int = 12  # section 3: GPT-2 124M, as are width, vocab and context
-    width: int = 768  # as layers
-    vocab: int = 50257  # as layers
-    gpt2: bool = True  # learned positions and biases; the head is tied at every preset
-    context: int = PAPER_CONTEXT  # as layers
+    corpus: str = "text:openwebtext"  # section 3; the tokenizer is a BPE trained on the corpus
+    layers: int = 12  # GPT-2 124M (section 3)
+    width: int = 768  # GPT-2 124M
+    vocab: int = 50257  # GPT-2 124M
+    gpt2: bool = True  # with learned positions and biases; the head is tied with either value
+    context: int = PAPER_CONTEXT  # GPT-2 124M
     batch: int = PAPER_BATCH  # section 3
     micro_batches: int = 40  # nanoGPT's value
     steps: int = PAPER_STEPS  # section 3
-    b2: float = 0.95  # section 3; b1 is 0.9, for AdamW and as LionAR's β
+    b2: float = 0.95  # section 3; b1 = 0.9 is also the β of LionAR
     weight_decay: float = 0.1  # section 3
     warmup: float = 0.05  # figure 3: fraction of the steps
     cooldown: float = 0.5  # section 3: fraction of the steps
@@ -56,7 +56,7 @@ class Config(DecoderRuns):
     adamw_rate: float = 0.001  # not stated: figure 4 shows LionAR only
     init_std: float | None = 0.02  # nanoGPT's value, which section 3 adopts; None is width^(−1/2)
     seeds: tuple[int, ...] = (0, 1)  # not stated
-    points: int = 60  # number of measured steps at equal distances; further early steps are added
+    points: int = 60  # measured steps at equal distances; `measured_steps` adds early steps
     groups: tuple[str, ...] = tuple(GROUPS)  # keys of `GROUPS`
     batch_sizes: tuple[int, ...] = (1, 16, 480)  # B of equation 9
     fan_ins: tuple[int, ...] = (8, 16, 64, 256, 768)  # C of equation 9
@@ -83,7 +83,7 @@ class Config(DecoderRuns):
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
-        """Steps at equal distances from the first to the last, and the powers of two below the second of these."""
+        """`points` steps at equal distances, and the powers of two between the first two of them."""
         equidistant = np.linspace(0, self.steps - 1, self.points).round().astype(int)
         early = {2**k for k in range(20) if 2**k < equidistant[1]}
         return tuple(sorted({*equidistant.tolist(), *early}))
@@ -139,7 +139,7 @@ PRESETS = {
 
 
 def settings(config: Config) -> list[SettingRuns]:
-    """The settings: a calculation for each C of equation 9, and a trained setting for each optimizer."""
+    """The settings: one without training for each C of equation 9, and one with training for each optimizer."""
     return [*calculations(config), *trained(config)]
 
 

@@ -12,7 +12,7 @@ from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
-    """Equation 9 with its simulation, limit and error; φ, alignment and cancelled gradient over training."""
+    """Draws equation 9 beside its simulation, and φ, alignment and cancelled gradient over training."""
     per_batch, half = [(1 / config.batch, f"1/B, B = {config.batch}")], [(0.5, "half (figure 4)")]
     late = f"gradient cancelled by momentum, from {SETTLED:.0%} of the steps on"
     snr, cosine = "signal-to-noise ratio of the gradient", "alignment of gradient and momentum"
@@ -42,9 +42,12 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
 def _panel(
     table, config: Config, measure: str, title: str, ylabel: str, levels, *, log_axes: bool = False, start: float = 0.0
 ) -> Panel:
-    """A measure of every group, from the part `start` of the steps on.
+    """A measure of every group over the steps.
 
-    With `log_axes` the axes are logarithmic and values of 0 and below are left out.
+    Args:
+      levels: (value, label) of each horizontal line.
+      log_axes: whether both axes are logarithmic; values of 0 and below are then left out.
+      start: fraction of the steps before the first step that is drawn.
     """
     steps = np.array(config.measured_steps)
     shown, series = steps >= start * config.steps, []

@@ -26,14 +26,14 @@ from lvp.analysis.power_laws import Panel, Series
 
 @dataclass(frozen=True)
 class Ranges:
-    """A value with its interval on every row, on a logarithmic axis; unknown values are not drawn."""
+    """A panel of values with intervals, one per line, on a logarithmic axis. Unknown values are not drawn."""
 
     title: str  # above the panel
-    labels: Sequence[str]  # [N], from the top
+    labels: Sequence[str]  # [N], from the top line to the bottom line
     values: Sequence[Measurement]  # [N]
     xlabel: str  # below the panel
-    hollow: Sequence[bool]  # [N], True for values that are in no fit
-    band: Measurement | None = None  # a line and a shaded band
+    hollow: Sequence[bool]  # [N], True for a hollow marker: no fit contains the value
+    band: Measurement | None = None  # drawn as a vertical line and a shaded band
 
     def draw(self, axes, panels) -> None:
         """Draws the panel on `axes`, for `lvp.analysis.figure_style.sheet`."""
@@ -58,7 +58,11 @@ class Ranges:
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
-    """Constants by variant, laws by spread, powers of the factors, constant over horizon, growth of rows, losses."""
+    """Draws six panels.
+
+    They are the law's constant for every variant, the spread of every law's constant, the fitted power of each factor,
+    the law's constant over the number of steps, the size of the rows during training, and the loss over the rate.
+    """
     made = points(table, config)
     return sheet(
         [
@@ -106,7 +110,7 @@ def _laws(made: Sequence[Point]) -> Ranges:
 
 
 def _percent(width: Measurement) -> Measurement:
-    """In percent, at least 1: the axis is logarithmic."""
+    """A spread in percent. Numbers below 1 % become 1 %, because the axis is logarithmic."""
     ends = width.interval and (max(1.0, 100 * width.interval[0]), max(1.0, 100 * width.interval[1]))
     return Measurement(max(1.0, 100 * width.value) if np.isfinite(width.value) else np.nan, ends)
 
@@ -160,6 +164,7 @@ def _growth(table, config: Config, made: Sequence[Point]) -> Panel:
 def _losses(table, config: Config) -> Panel:
     start, series = base(config), []
     for width in config.widths:
+        # Both numbers of steps, or one if they are equal.
         for steps in (config.steps, config.horizons[-1])[: 1 + (config.horizons[-1] != config.steps)]:
             variant = replace(start, width=width, steps=steps)
             means = losses(records_of(table, config, variant), config, variant, steps).mean(axis=0)

@@ -1,4 +1,4 @@
-"""Laws of the best embedding rate, and the spread of a law's constant over variants."""
+"""Laws of the best embedding rate, and how much the constant of a law varies between variants of the base."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from lvp.analysis import Optimum
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 from lvp.analysis.slopes import paule_mandel
 
-# Quantity → its symbol. The first five are the factors of the sweep, up to constants.
+# Quantity → its symbol. The sweep varies the first five; RMS(positions) is proportional to the varied amplitude.
 QUANTITIES = {
     "width": "d",
     "steps": "T",
@@ -23,7 +23,7 @@ QUANTITIES = {
     "input": "RMS(input at the start)",
 }
 _RANDOM_WALK = {"row factor": -1.0, "steps": -0.5}
-# Law → powers of the quantities that the best rate follows. The first is the law under test.
+# Law → {quantity: power}. The best rate is proportional to the product of the powers. The first law is under test.
 LAWS: Mapping[str, Mapping[str, float]] = {
     "rows grow as √T to the positions": _RANDOM_WALK | {"added": 1.0},
     "rows grow as √T to a fixed size": _RANDOM_WALK,
@@ -38,28 +38,31 @@ LAWS: Mapping[str, Mapping[str, float]] = {
 
 
 class Spread(NamedTuple):
-    """A law's constant over variants."""
+    """The constant of a law, and how much it varies between variants."""
 
-    constant: Measurement  # the geometric mean of optimum / prediction
-    width: Measurement  # relative half-width of the band that holds 95 % of the variants, without the optima's noise
-    num_points: int
+    constant: Measurement  # the geometric mean of best rate / product of powers
+    width: Measurement  # relative half-width of the band that holds 95 % of the constants, without the optima's noise
+    num_points: int  # number of optima
 
 
 def spread(optima: Sequence[Optimum], powers: Mapping[str, float], quantities: Mapping[str, np.ndarray]) -> Spread:
     """The constant of a law and its spread over variants.
 
-    The logarithm of a variant's constant is μ + δ + e. The optimum's noise e has the known variance s², and δ has the
-    variance τ². τ² is Paule and Mandel's. Its interval is that of the Q profile (Viechtbauer 2007): the values at which
-    the weighted residual sum of squares is between the 2.5 % and 97.5 % quantiles of χ² with n − 1 degrees of freedom.
-    The width is exp(1.96 τ) − 1. The interval of μ is Knapp and Hartung's.
+    This is a random-effects meta-analysis. The logarithm of a variant's constant is μ + δ + e. δ is the deviation of
+    the variant, with variance τ². e is the noise of its optimum, with the known variance s².
+
+    - τ² is Paule and Mandel's estimate. Its interval is the Q profile (Viechtbauer 2007): the values at which the
+      weighted residual sum of squares lies between the 2.5 % and 97.5 % quantiles of χ² with n − 1 degrees of freedom.
+    - `Spread.width` is exp(1.96 τ) − 1.
+    - The constant is exp(μ), with the interval of Knapp and Hartung.
 
     Args:
       optima: [N], resolved, from different runs.
-      powers: quantity → power of the best rate under the law.
-      quantities: name → values [N], positive.
+      powers: quantity → its power in the law.
+      quantities: quantity → values [N], positive.
 
     Returns:
-      Unknown measurements for fewer than three optima or if a std is unknown.
+      The spread; its measurements are unknown for fewer than three optima, if a std is unknown, or if all stds are 0.
     """
     unknown, num = Measurement(math.nan, None), len(optima)
     stds = np.array([optimum.log_rate_std for optimum in optima])
@@ -71,13 +74,15 @@ def spread(optima: Sequence[Optimum], powers: Mapping[str, float], quantities: M
     variances, freedom = np.maximum(stds, 1e-3 * stds.max()) ** 2, num - 1
 
     def scatter(v: np.ndarray) -> float:
+        """The weighted residual sum of squares, for the variances v."""
         return float(np.sum((y - np.average(y, weights=1 / v)) ** 2 / v))
 
     def tau_at(level: float) -> float:
-        """τ at which the scatter is the quantile of χ² that is exceeded with probability `level`."""
+        """τ at which `scatter` equals the quantile of χ² that χ² exceeds with probability `level`."""
         goal = chdtri(freedom, level)
         if scatter(variances) <= goal:
             return 0.0
+        # scatter(variances + τ²) is at most scatter(1)/τ², so it is below the goal at this τ².
         high = 2 * scatter(np.ones(num)) / goal
         return math.sqrt(brentq(lambda tau2: scatter(variances + tau2) - goal, 0, high, xtol=1e-14))
 

@@ -20,14 +20,14 @@ NOTE = "difference in validation bits per byte; each group at its own tuned rate
 
 
 def tuned(table, config: Config, group: Group, width: int) -> TunedGroup:
-    """The losses of a group at a width, at every rate and at the best."""
+    """The losses of a group at a width: at every rate, and of the judging seeds at the best rate."""
     model = setting_of(config, group, width).model
     rows = with_fields(table, "cell.model", model, ("width", "tied", "output_multiplier"))
     return tuned_group(group.label, rows, config, config.rates_times_width, partial(run, config, group, width))
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
-    """The runs of the judging seeds of every group at every width, at its tuned rate."""
+    """The judging seeds' runs of every setting, at its tuned rate."""
     return {
         label(group, width): judging_runs(
             tuned(table, config, group, width), config, partial(run, config, group, width)
@@ -37,7 +37,7 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
 
 
 def summary(table, config: Config) -> str:
-    """The tuned rate and the judging seeds' loss of every group at every width."""
+    """The tuned rate and the judging seeds' loss of every setting."""
     lines = [f"{'setting':<24} {'rate · d':>8} bits/byte"]
     for width, group in product(config.widths, groups(config)):
         best = tuned(table, config, group, width)
@@ -49,7 +49,7 @@ def summary(table, config: Config) -> str:
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether the row `tied` has less loss than the head's, and whether a bound on the head lowers the loss."""
+    """Whether the choice `tied` has a lower loss than `output`, and `bounded` a lower loss than `tied`."""
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     answers = []
     for width, rule, worse, better in _compared(config):
@@ -68,7 +68,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 
 def _compared(config: Config) -> Iterator[tuple[int, str, str, str]]:
-    """Width, rule, and two choices: the claim is that the second has the lower loss."""
+    """Yields (width, rule, worse, better): by the claim, the choice `better` has a lower loss than `worse`."""
     configured = set(groups(config))
     for width, (rule, choice) in product(config.widths, GROUPS.values()):
         pair = {"output": ("output", "tied"), "bounded": ("tied", "bounded")}.get(choice)

@@ -1,4 +1,8 @@
-"""Reads the records of `warmup_batch`: gaps by batch, their growth, and the summary."""
+"""Reads the records of `warmup_batch`: the gap at every batch, its growth with the batch, and the summary.
+
+Here an argument `run` is a configuration of `warmup` for one batch, with many trainings. `equal` is "tokens" or
+"steps": the number that this configuration has in common with that of the base batch.
+"""
 
 from collections.abc import Iterable
 from itertools import product
@@ -13,12 +17,12 @@ from lvp.training import Run
 
 
 def rows_of(table, run: WarmupConfig):
-    """The records of one run."""
+    """The records of one configuration."""
     return select(table, {"cell.batch": run.batch, "cell.steps": run.steps})
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
-    """The runs that depend on the results of every run, as in `warmup`. No run has runs at a stable rate."""
+    """The trainings that depend on results, as in `warmup`, for every configuration; none at a stable rate."""
     return {
         f"{setting}, {name}": runs
         for name, run in config.runs.items()
@@ -27,7 +31,7 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
 
 
 def gap(table, config: Config, equal: str, batch: int, name: str) -> Measurement:
-    """The gap of a group at a batch: see `experiments.warmup.analysis.gap`."""
+    """Loss of a group without warm-up minus the least with warm-up, at a batch: `experiments.warmup.analysis.gap`."""
     run = config.at(equal, batch)
     return warmup.gap(rows_of(table, run), run, name, [w for w in run.warmups if w])
 
@@ -41,7 +45,7 @@ def growth(table, config: Config, equal: str, name: str) -> Measurement:
 
 
 def _losses(table, run: WarmupConfig, name: str) -> tuple[list[Tuned], list[Tuned]]:
-    """The tuned losses without warm-up, and those of every warm-up."""
+    """The tuned losses without warm-up (a list of one), and the tuned losses of every warm-up."""
     rows = rows_of(table, run)
     without, *with_warmup = (warmup.tuned(rows, run, name, w) for w in run.warmups)
     return [without], with_warmup
@@ -51,7 +55,7 @@ def edges(table, config: Config, equal: str, name: str) -> tuple[list[str], list
     """The settings whose best rate is at the edge of its grid.
 
     Returns:
-      The settings that `growth` adds, and those that it subtracts.
+      The settings whose losses `growth` adds, and the settings whose losses it subtracts.
     """
     small, large = (config.at(equal, batch) for batch in (config.batches[0], config.batches[-1]))
 
@@ -67,7 +71,7 @@ def edges(table, config: Config, equal: str, name: str) -> tuple[list[str], list
 
 
 def summary(table, config: Config) -> str:
-    """The gaps of every group by batch; the best rates and losses of every run."""
+    """The gap of every group at every batch, and the best rates and losses of every configuration."""
     lines = []
     for equal in EQUAL:
         lines += [f"gap to the least loss with warm-up, equal {equal}"]

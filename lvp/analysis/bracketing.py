@@ -1,8 +1,8 @@
 """The runs of an adaptive sweep over rates: a coarse grid, a bracket of the optimum, then all seeds in the bracket.
 
-A grid spends most of its runs far from the optimum. The position of a parabola's vertex is known best from points
-far apart. A fit to three points two steps apart has 1.12 times the standard error of a fit to all five points of the
-same range.
+A grid spends most of its runs far from the optimum. This design trains all seeds at three rates only, usually two
+steps of the grid apart. The vertex of a parabola through them has 1.12 times the standard error of the vertex from all
+five rates of the same range.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from lvp.analysis.quadratic_fit import fit_windows
 from lvp.errors import InputError
 
 LEAST_RATES = 5  # with fewer rates, a grid has hardly more runs than this design
-# Trained rates on each side of the centre. Coarse rates are two steps apart, so the window is as wide as a grid's.
+# Trained rates on each side of a window's centre. One coarse rate is two steps of the grid, the window of `optima`.
 _WINDOW = 1
 
 
@@ -35,13 +35,14 @@ def coarse_rates(num_rates: int) -> list[int]:
 def next_runs(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
     """Returns the next runs to train, as (index of the seed, index of the rate); empty when the design is complete.
 
-    1. The first seed at the coarse rates.
-    2. The first seed between the best rate and its neighbours, until the best rate has a trained neighbour without
-       divergence on each side, or no rate is left there. The second case is an optimum at the edge.
-    3. All other seeds at the best rate and its two neighbours. If the means over seeds move the optimum, steps 2 and 3
-       are repeated there.
+    1. The first seed trains the coarse rates.
+    2. If the best rate is the first or last trained rate, or a neighbour diverged, the first seed trains rates between
+       the best rate and its neighbours. This ends when both neighbours of the best rate have finite losses. It also
+       ends when no rate is left: the optimum is then at the edge, and the design is complete.
+    3. All other seeds train the rate nearest to the fitted optimum, and its two neighbours. If the optimum of the new
+       means is elsewhere, steps 2 and 3 are repeated there.
 
-    No run is stopped early. The result depends on the losses only.
+    The design stops no run before its last step. The next runs depend on the losses only.
 
     Args:
       rates: learning rates [R], increasing.
@@ -72,10 +73,15 @@ def next_runs(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
 
 
 def _untrained_neighbours(trained: np.ndarray, usable: np.ndarray, best: int) -> list[int]:
-    """The rates to train for a bracket of the best trained rate; empty if it is bracketed or no rate is left.
+    """The rates to train until the best rate is bracketed; empty if it is bracketed or no rate is left.
 
-    Between the best rate and a diverged neighbour the middle is trained. If one side has no rate left, the optimum can
-    still lie between the best rate and its other neighbour.
+    A candidate is the rate in the middle between the best rate and a trained neighbour. The candidates beside diverged
+    neighbours come first. If none is left, the optimum can still be on the other side, so the other candidates follow.
+
+    Args:
+      trained: indices of the trained rates.
+      usable: mask of the trained rates with a mean loss.
+      best: index of the best rate in `trained`.
     """
     sides = [i for i in (best - 1, best + 1) if 0 <= i < len(trained)]
     if len(sides) == 2 and usable[sides].all():
@@ -88,12 +94,12 @@ def _untrained_neighbours(trained: np.ndarray, usable: np.ndarray, best: int) ->
 def bracketed_optima(
     rates_by_width: Sequence[ArrayLike], losses_by_width: Sequence[ArrayLike], *, num_bootstrap: int = 2000
 ) -> list[Optimum]:
-    """The optimum of every width from the runs of the adaptive design, as `lvp.analysis.optima` of the trained rates.
+    """The optimum of every width from the runs of the adaptive design: `lvp.analysis.optima` of the trained rates.
 
     Args:
       rates_by_width: W lists of learning rates [R].
       losses_by_width: W arrays [seeds, R] as in `next_runs`.
-      num_bootstrap: number of simulated curves.
+      num_bootstrap: number of curves that the bootstrap simulates.
 
     Raises:
       InputError: there is no width; a width has fewer than `LEAST_RATES` rates; rates are not positive, finite and

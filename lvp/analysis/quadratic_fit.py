@@ -1,8 +1,8 @@
-"""Minima of sampled curves: vertices of quadratics fitted to windows of points, for many curves at a time.
+"""Minima of many sampled curves at once: a parabola is fitted to a window of points, and its vertex is the minimum.
 
-The fit to a window is linear in the losses. Every window's least squares is therefore a small matrix, computed once
-per grid, and thousands of simulated curves take one matrix product. The measured and the simulated optima use the
-same code, so the bootstrap repeats the whole procedure, including jumps of the window.
+The coefficients of a least-squares fit are linear in the losses. The fit to a window is therefore a small matrix, which
+is computed once per grid. One matrix product then fits thousands of simulated curves. The measured and the simulated
+optima use the same code, so the bootstrap also repeats the choice of the window.
 """
 
 from dataclasses import dataclass, replace
@@ -11,36 +11,38 @@ from functools import lru_cache
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-NUM_SHIFTS = 6  # number of shifts of the grid within one step
+NUM_SHIFTS = 6  # shifts of the grid over which a vertex is averaged; they cover one step of the grid
 
 
 @dataclass(frozen=True)
 class Located:
-    """Minima of B curves: arrays [B]. Log rates are natural."""
+    """Minima of B curves, as arrays [B]. Logarithms are natural."""
 
     best: np.ndarray  # index of the smallest loss
     centre: np.ndarray  # index of the fitted window's centre
-    log_rate: np.ndarray  # of the vertex, or of the best point if no vertex is inside the window
-    loss: np.ndarray  # fitted at the vertex of the centre's window, or of the best point
-    curvature: np.ndarray  # loss per (log rate)²; nan if the window has fewer than three points
-    off: np.ndarray  # 0: vertex in its window; -1, 1: vertex below, above it, or best point first, last; 2: not convex
+    log_rate: np.ndarray  # at the vertex; at the best point if the window contains no vertex
+    loss: np.ndarray  # of the parabola at its vertex; of the best point if the window contains no vertex
+    curvature: np.ndarray  # coefficient of (log rate)²; nan if the window has fewer than three points
+    # 0: the vertex is inside the window. -1: the vertex is below the window, or the best point is the first point.
+    # 1: the vertex is above the window, or the best point is the last point. 2: the parabola is unknown or not convex.
+    off: np.ndarray
 
 
 class Windows:
-    """The windows of one grid.
+    """The windows of one grid, and the matrices that fit a parabola to each window.
 
     Args:
       log_rates: natural logarithms [R], increasing.
       usable: mask [R] of the points with a finite loss.
-      window: number of points on each side of a window's centre; fewer at the grid's ends. Unusable points are
-        skipped.
+      window: number of points on each side of a window's centre; fewer at the grid's ends. A window leaves out its
+        unusable points.
     """
 
     def __init__(self, log_rates: np.ndarray, usable: np.ndarray, window: int):
         num = len(log_rates)
         self.log_rates, self.usable, self.window = log_rates, usable, window
         self.first, self.last = int(np.argmax(usable)), num - 1 - int(np.argmax(usable[::-1]))
-        self.maps = np.full((num, 3, num), np.nan)  # losses → coefficients of 1, t, t²; t from the centre
+        self.maps = np.full((num, 3, num), np.nan)  # losses → coefficients of 1, t, t²; t = log rate − centre
         self.low, self.high = np.zeros(num), np.zeros(num)
         for centre in range(num):
             points = self.points(centre)
@@ -48,7 +50,7 @@ class Windows:
             if len(points) < 3:
                 continue
             t = log_rates[points] - log_rates[centre]
-            unit = np.abs(t).max()  # the fit is done in units of the window's half-width, for conditioning
+            unit = np.abs(t).max()  # scales t to [-1, 1], for a well-conditioned fit
             design = np.stack([np.ones_like(t), t / unit, (t / unit) ** 2], axis=1)
             self.maps[centre] = 0.0
             self.maps[centre][:, points] = np.linalg.pinv(design) / np.array([1.0, unit, unit**2])[:, None]
@@ -56,10 +58,11 @@ class Windows:
         self.shifts, self.shifted = self._shifted()
 
     def _shifted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Shifts within one step, and the windows' maps [shifts, R, 3, R] for the curve moved left by each shift.
+        """Returns the shifts and the maps [shifts, R, 3, R], which fit the curve after a move to the left by a shift.
 
-        Between its points the curve is a cubic spline, which is linear in the losses. The spline passes through the
-        window and one more point on each side. Farther points with large losses would make it oscillate.
+        The values of the moved curve are those of a cubic spline, which is linear in the losses. The spline passes
+        through the window's points and one more point on each side. Points farther away can have large losses, which
+        would make the spline oscillate.
         """
         num = len(self.log_rates)
         shifts = ((np.arange(NUM_SHIFTS) + 0.5) / NUM_SHIFTS - 0.5) * np.median(np.diff(self.log_rates))
@@ -79,12 +82,12 @@ class Windows:
         return np.arange(max(0, centre - self.window), min(len(self.log_rates), centre + self.window + 1))
 
     def locate(self, curves: np.ndarray) -> Located:
-        """Minima of curves [B, R]; values at unusable points are not read.
+        """Minima of curves [B, R], averaged over shifts of the grid. Values at unusable points are not read.
 
         If the curve is not a parabola, the fitted vertex is not at the minimum. The error depends on the position of
-        the grid points relative to the minimum. It changes with width as the optimum does, and so biases the slope.
-        The vertex is therefore averaged over shifts of the grid. This reduces the dependence on the grid by a factor
-        of ten and the noise by a tenth. The average is exact for a parabola.
+        the grid points relative to the minimum. This position changes with width, so the error biases the slope of the
+        optimum over width. The vertex is therefore averaged over shifts of the grid. The average depends ten times less
+        on the grid, and its noise is a tenth smaller. For a parabola the average is exact.
         """
         located = self.search(curves)
         near = located.log_rate[:, None] - self.shifts
@@ -125,14 +128,14 @@ class Windows:
         return np.where(self.usable, distance, np.inf).argmin(axis=-1)
 
     def _parabolas(self, maps, curves, centre) -> np.ndarray:
-        """Coefficients [3, B, P] of curves [B, R] at centres [B, P], with maps [P, R, 3, R]."""
+        """Coefficients [3, B, P] of the parabolas of curves [B, R], for P maps [P, R, 3, R] with centres [B, P]."""
         num, rates = curves.shape
         filled = np.where(self.usable, curves, 0.0)
         every = (filled @ maps.reshape(-1, rates).T).reshape(num, len(maps), rates, 3)
         return np.moveaxis(every[np.arange(num)[:, None], np.arange(len(maps)), centre], -1, 0)
 
     def _vertex(self, parabolas, centre):
-        """Vertex relative to the centre (nan: none inside the window), loss there, curvature, `off`."""
+        """Vertex minus centre (nan if it is outside the window), loss at the vertex, curvature, `Located.off`."""
         level, slope, curvature = parabolas
         convex = curvature > 0
         offset = np.where(convex, -slope / np.where(convex, 2 * curvature, 1.0), np.nan)
@@ -158,6 +161,7 @@ def fit_windows(log_rates: np.ndarray, usable: np.ndarray, window: int) -> Windo
 
 @lru_cache(maxsize=256)
 def _threshold(log_rates: tuple, usable: tuple, window: int, counts: tuple, freedom: int, level: float) -> float:
+    """`curvature_threshold` of hashable arguments, cached. Each simulated curve is noise without a minimum."""
     grid = _windows(log_rates, usable, window)
     rng = np.random.default_rng(0)
     num = 20_000
@@ -174,12 +178,13 @@ def _threshold(log_rates: tuple, usable: tuple, window: int, counts: tuple, free
 def curvature_threshold(grid: Windows, counts: np.ndarray, freedom: float, level: float) -> float:
     """The curvature, in standard errors, that a flat curve exceeds with probability `level`, by simulation.
 
-    A window around the smallest of R noisy points is convex by selection. A t quantile for a fixed window would
-    therefore call flat curves curved far too often. The simulation applies the same search to R points of noise.
+    Around the smallest of R noisy points, even a flat curve looks convex. A t quantile, which is right for a window
+    chosen in advance, would be far too low. The simulation therefore applies `Windows.search` to R points of noise.
 
     Args:
+      grid: the windows of the grid.
       counts: number of runs in each mean [R].
-      freedom: degrees of freedom of the noise (inf: known).
+      freedom: degrees of freedom of the estimated noise; inf if the noise is known.
       level: the probability.
     """
     key = tuple(grid.log_rates.tolist()), tuple(grid.usable.tolist()), grid.window

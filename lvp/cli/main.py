@@ -13,15 +13,16 @@ from lvp.cli.recommend import RULE
 from lvp.cli.settings import add_options, decoder_of, setting_of
 from lvp.errors import InputError
 
-# Settings of the 1B model's run that Hayou & Liu 2025 do not state.
-BATCH = 256  # rows: 2^20 tokens of context 4096
-STEPS = 62_000  # about their 65 B tokens at that batch
+# The run of the 1B model: Hayou & Liu 2025 do not state these values.
+BATCH = 256  # sequences per step: 2^20 tokens at a context of 4096
+STEPS = 62_000  # at this batch, about the 65 B tokens of the paper
 
 
 def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextManager | None = None) -> None:
     """Runs the command `tokenize`.
 
     Args:
+      arguments: the parsed command line.
       pool: as in `lvp.data.tokens.tokenization.tokenize`.
     """
     of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith("tfds") else ()
@@ -126,7 +127,7 @@ def _add_train(subparsers) -> None:
 
 
 def add_tokenize(subparsers: argparse._SubParsersAction, function: Callable) -> argparse.ArgumentParser:
-    """Adds the command `tokenize`, which calls the function with its arguments, and returns the command's parser."""
+    """Adds the command `tokenize` and returns its parser. The command calls `function` with the parsed arguments."""
     text = "tokenize a text of any size into a directory; the same command continues after an interruption"
     command = add_command(subparsers, "tokenize", function, text)
     forms = "text:FILE-OR-DIR, text:s3://BUCKET/PREFIX, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR]"
@@ -150,7 +151,7 @@ def add_tokenize(subparsers: argparse._SubParsersAction, function: Callable) -> 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command `lvp` and returns its exit code (`lvp.cli.parser.run_command`)."""
+    """Runs the command `python -m lvp` and returns its exit code (`lvp.cli.parser.run_command`)."""
     return run_command(parser(), argv)
 
 

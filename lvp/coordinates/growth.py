@@ -1,4 +1,4 @@
-"""The coordinate check for any init and apply: sizes of activations over width, fitted powers, verdicts."""
+"""The coordinate check of a model, given as init and apply: how the sizes of activations grow with width."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Expected:
 
     low: float  # smallest power
     high: float  # largest power
-    why: str  # the reason, for the report
+    why: str  # the reason, which the report prints
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,12 @@ class Growth:
     """The growth of one quantity of one activation with the width.
 
     Attributes:
-      activation, quantity: the activation's name, and one of QUANTITIES: the mean absolute entry at init ("initial"),
-        after the steps ("final"), and of the difference between the two ("change").
+      activation: its name.
+      quantity: one of QUANTITIES, a mean absolute entry: of the activation at init ("initial"), of the activation after
+        the steps ("final"), or of the difference of the two ("change").
       values: [widths, seeds], in the activation's unit.
       fit: `lvp.analysis.Slope` of ln value over ln width; widths with a value that is 0 or not finite are left out.
-      expected: the expected powers; None means 0.
+      expected: the expected powers; None if the rule predicts the power 0.
       margin: powers within ± margin are flat.
     """
 
@@ -55,8 +56,9 @@ class Growth:
     def verdict(self) -> str:
         """The verdict on the power of width.
 
-        "flat": the power's interval lies within ± margin. "grows", "vanishes": the interval excludes 0 and the power is
-        outside of the margin. "zero": 0 at every width. "diverged": a value is not finite. Otherwise "unresolved".
+        "flat": the power's interval lies within ± margin. "grows": the interval is above 0 and the power is above the
+        margin. "vanishes": the interval is below 0 and the power is below −margin. "zero": all values are 0.
+        "diverged": a value is not finite. Otherwise "unresolved".
         """
         if not np.isfinite(self.values).all():
             return "diverged"
@@ -80,7 +82,7 @@ class Growth:
 
     @property
     def alarm(self) -> bool:
-        """True if the quantity diverged, or grows or vanishes contrary to expectation."""
+        """True if the quantity diverged, or if it grows or vanishes and `expected` does not predict this."""
         moves = self.verdict in ("grows", "vanishes")
         return self.verdict == "diverged" or (moves and (self.expected is None or not self.as_expected))
 
@@ -94,7 +96,7 @@ class Coordinates:
     seeds: int  # inits per width
     growths: tuple[Growth, ...]  # in the order of the activations, and of QUANTITIES
     title: str = ""  # of table and figure
-    notes: tuple[str, ...] = field(default=())  # below the table
+    notes: tuple[str, ...] = field(default=())  # lines below the table
 
     def __getitem__(self, key: tuple[str, str]) -> Growth:
         for growth in self.growths:
@@ -147,24 +149,24 @@ def check(
 ) -> Coordinates:
     """Trains a few steps at several widths and fits a power of width to every activation.
 
-    `init`, `apply`, `optimizer` and a function `batch` receive the width, and may ignore it. `init`, `apply` and `loss`
-    are traced. Each width is one compiled program, which trains the seeds one after the other, each for `steps` steps
-    on the same batch.
+    `init`, `apply` and `loss` are traced. Each width has one compiled program. It trains the seeds one after the other,
+    each for `steps` steps on the same batch.
 
     Args:
       init: (key, width) → params, any pytree, drawn with the parametrization's init stds.
-      apply: (params, batch, width) → activations, name → non-empty array of any shape. The first part of a name with
-        "/" is its column of the figure.
+      apply: (params, batch, width) → activations, name → non-empty array of any shape. Names such as "block/mlp" with
+        the same part before the first "/" share a column of the figure.
       widths: three or more different widths, in any order.
-      loss: (activations, batch) → scalar.
+      loss: (activations, batch) → scalar, which the optimizer minimises.
       optimizer: width → optax transformation, with the parametrization's rates at that width (`lvp.optim.parametrized`
         with a `Table`).
       batch: the argument of apply and loss, any pytree of arrays; or a function width → batch.
       steps: training steps, 1 or more.
-      seeds: inits per width, 1 or more; with one seed, intervals depend on the scatter between widths only.
+      seeds: inits per width, 1 or more. With one seed, the intervals contain the scatter between widths only.
       expected: (activation, quantity) → `Expected`, if the rule predicts a power other than 0.
       margin: powers of width within ± margin count as flat.
-      title, notes: for the table and the figure.
+      title: of the table and the figure.
+      notes: lines below the table.
 
     Returns:
       `Coordinates`; each `Growth.values` is [widths, seeds].
@@ -208,7 +210,7 @@ def _check_names(width: int, measured: list[dict], expected: Mapping) -> None:
 def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: int) -> dict[str, np.ndarray]:
     """Name → [seeds, quantities]: mean absolute entries at init, after the steps, and of their difference."""
 
-    order: list[str] = []  # jax sorts the keys of a returned dict
+    order: list[str] = []  # the names as `apply` orders them; jax sorts the keys of a returned dict
 
     def of_loss(params, batch):
         activations = apply(params, batch, width)
@@ -220,7 +222,8 @@ def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: i
         params = init(key, width)
         shapes = jax.eval_shape(lambda p, b: of_loss(p, b)[1], params, batch)
 
-        # Init is step 0 of the same loop, so that the model is compiled once; the last update has no effect.
+        # Iteration i measures the activations after i updates. Iteration 0 therefore measures the init, and the model
+        # is compiled once. The update of the last iteration is not used.
         def step(carry, index):
             params, state, first = carry
             gradients, activations = jax.grad(of_loss, has_aux=True)(params, batch)

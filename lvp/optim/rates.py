@@ -1,4 +1,4 @@
-"""Learning rates as numbers, arrays or schedules, and inspection of factories."""
+"""Learning rates (numbers, arrays or schedules), and inspection of factories such as `optax.adamw`."""
 
 import functools
 import inspect
@@ -14,10 +14,10 @@ from lvp.errors import InputError
 
 
 def scaled(rate: optax.ScalarOrSchedule, factor: Any, peak: Any = None) -> optax.ScalarOrSchedule:
-    """The rate times a factor: a product, or a schedule of products.
+    """The rate times a factor. The product with a schedule is a schedule.
 
-    A scaled schedule carries `.peak` = peak · factor if the peak is known (from `peak`, else from the schedule's own
-    `.peak`), for optimizers that read the peak of *their* rate.
+    The scaled schedule has the attribute `.peak` = peak · factor, which optimizers read. The peak is `peak`, else the
+    `.peak` of `rate`. Without either, the scaled schedule has no `.peak`.
     """
     if not callable(rate):
         return rate * factor
@@ -32,14 +32,15 @@ def scaled(rate: optax.ScalarOrSchedule, factor: Any, peak: Any = None) -> optax
 
 
 def unwrapped_arguments(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `**kwargs`; `optax.inject_hyperparams` passes them as a single argument named "kwargs"."""
+    """The keyword arguments, also if `optax.inject_hyperparams` passes them as one argument named "kwargs"."""
     return {**kwargs.get("kwargs", {}), **{name: value for name, value in kwargs.items() if name != "kwargs"}}
 
 
 def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> Any:
     """The largest value of a rate over training: `peak_learning_rate`, a schedule's `.peak`, or the number itself.
 
-    An array is not its own peak: it may be one step's value of a schedule (`optax.inject_hyperparams`) or of a sweep.
+    An array, traced or not, is not its own peak: it may be the value of a schedule at one step, as under
+    `optax.inject_hyperparams`.
 
     Raises:
       InputError: the rate is a schedule or an array, and its peak is unknown; the peak is not a finite scalar above
@@ -129,13 +130,13 @@ def accepts(factory: Callable, name: str) -> bool:
 
 
 def default_of(factory: Callable, name: str) -> Any:
-    """The default of a factory's parameter, or the value to which a partial binds it; None without either."""
+    """The default of a factory's parameter. For a partial it is the bound value. None if there is no default."""
     parameter = inspect.signature(factory).parameters.get(name)
     return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
 
 def unwrapped(factory: Callable) -> Callable:
-    """The function under any `functools.partial`, `functools.wraps` and `optax.inject_hyperparams`."""
+    """The function inside `functools.partial`, `functools.wraps` and `optax.inject_hyperparams`, at any depth."""
     while True:
         if isinstance(factory, functools.partial):
             factory = factory.func
@@ -160,7 +161,7 @@ def bound(factory: Callable, name: str) -> Any:
 
 
 def unknown_options(factory: Callable) -> list[str]:
-    """The keywords that a `functools.partial` binds and its function does not have."""
+    """The keywords that a `functools.partial` binds but its function does not accept."""
     unknown = []
     while isinstance(factory, functools.partial):
         parameters = inspect.signature(factory.func).parameters

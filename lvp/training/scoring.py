@@ -13,7 +13,7 @@ from lvp.models.decoder import Decoder
 
 
 def word_perplexity(nats: float, count: int) -> float:
-    """exp(nats / count), the perplexity per word of a text of `count` words; infinite from nats / count = 700 on."""
+    """exp(nats / count), the perplexity per word of a text of `count` words; inf if nats / count is 700 or more."""
     return math.exp(nats / count) if nats / count < 700 else math.inf
 
 
@@ -22,9 +22,9 @@ def text_nats(
 ) -> float:
     """−Σ log p(token | previous tokens) over all tokens but the first, in nats.
 
-    Windows of `context` tokens advance by `stride`. Every window but the first contributes its last `stride`
-    predictions, each from at least context − stride tokens. To score a text from its first token, put a line end before
-    it.
+    Windows of `context` tokens advance by `stride`. The first window scores all its predictions. Every other window
+    scores its last `stride` predictions, and each of them sees at least context − stride tokens. To score the first
+    token too, put a line end before it.
 
     Args:
       tokens: int [N], N ≥ 2.

@@ -1,13 +1,14 @@
-"""Synthetic tokens: Zipf–Mandelbrot frequencies and a Markov structure, both known exactly.
+"""Synthetic tokens: a Markov chain with Zipf–Mandelbrot frequencies. All its probabilities are known exactly.
 
 Frequencies. Token i (from 0) has α_i ∝ (i + 1 + 2.7)^(−a), normalised over the m tokens of the vocabulary. a is the
 exponent, and 2.7 is Mandelbrot's offset for English words.
 
-Structure. The tokens lie in a fixed random order around a circle of circumference 1, token i on an arc of length α_i.
-With probability 1 − p the next token is an independent draw from α. With probability p it is the token at a point that
-is drawn uniformly on the present token's arc and rotated by a fixed angle. A rotation preserves lengths, so α is
-exactly stationary: α P = α. In the structured part, as in text, a frequent token is followed by many rare tokens, and a
-rare token by one or two. The structure gives a model more to learn than α.
+Structure. The tokens are arcs of a circle of circumference 1, in a fixed random order. Token i has an arc of length
+α_i. With probability 1 − p the next token is an independent draw from α. With probability p it is a *structured
+successor*: a point is drawn uniformly on the present token's arc and rotated by a fixed angle, and the successor is the
+token at the rotated point. A rotation preserves lengths, so α is exactly the stationary distribution: α P = α. As in
+text, a frequent token has many rare tokens as structured successors, and a rare token has one or two. A model can
+therefore learn more than α.
 """
 
 import math
@@ -22,7 +23,7 @@ from lvp.files import storage
 DEFAULT_EXPONENT = 1.0
 OFFSET = 2.7
 COUPLING = 0.5  # p
-TURN = (3 - math.sqrt(5)) / 2  # golden angle: tokens do not repeat after a few rotations
+TURN = (3 - math.sqrt(5)) / 2  # golden angle in turns: a few rotations do not come back to a token
 SEED = 20_260_101
 BYTES_PER_TOKEN = 4  # about the mean for an English BPE vocabulary
 DEFAULT_TOKENS = {"train": 2**20, "valid": 2**17}
@@ -68,7 +69,7 @@ class _Circle:
         return self.order[np.minimum(arcs, len(self.order) - 1)]
 
     def after(self, tokens: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """The structured successor of each token, for a uniform number in [0, 1) per token."""
+        """The structured successor of each token, from one uniform number in [0, 1) per token."""
         arcs = self.place[tokens]
         start = self.edges[arcs]
         return self.at(start + uniform * (self.edges[arcs + 1] - start) + TURN)
@@ -86,9 +87,10 @@ def _circle(vocab: int, exponent: float) -> _Circle:
 
 
 def sample(count: int, vocab: int, exponent: float, split: str) -> np.ndarray:
-    """The first `count` tokens of a split ("train", "valid"), int32 [count]; a prefix of every longer sample.
+    """The first `count` tokens of a split ("train", "valid"), int32 [count].
 
-    The first token is drawn from α, so every position has exactly the marginal α.
+    A shorter sample is a prefix of a longer sample. The first token is drawn from α, so the marginal distribution at
+    every position is exactly α.
     """
     circle = _circle(vocab, exponent)
     generator = np.random.Generator(np.random.PCG64([SEED, vocab, _STREAMS[split]]))
@@ -98,7 +100,7 @@ def sample(count: int, vocab: int, exponent: float, split: str) -> np.ndarray:
     tokens = np.empty(count, np.int64)
     (front,) = np.nonzero(fresh)
     tokens[front] = circle.at(uniform[front])
-    # All runs between two independent draws grow by one token at a time; the longest run has about log N steps.
+    # Each iteration extends all chains of structured successors by one token. The longest has about log(count) tokens.
     while front.size:
         front = front[front + 1 < count] + 1
         front = front[~fresh[front]]
@@ -107,13 +109,14 @@ def sample(count: int, vocab: int, exponent: float, split: str) -> np.ndarray:
 
 
 def structure(vocab: int, exponent: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The structured part as a sparse joint distribution: (token [k], successor [k], probability [k]).
+    """The joint distribution of tokens and structured successors: (token [k], successor [k], probability [k]).
 
-    Each pair occurs once, k ≤ 2·vocab + 1. P(i → j) = (1 − p) α_j + p · probability(i, j)/α_i.
+    These are the pairs with a probability above 0, each once, k ≤ 2·vocab + 1. The transition matrix is
+    P(i → j) = (1 − p) α_j + p · probability(i, j)/α_i.
     """
     circle = _circle(vocab, exponent)
     borders = np.unique(np.concatenate([circle.edges, (circle.edges - TURN) % 1.0]))
-    middles = (borders[:-1] + borders[1:]) / 2  # between two borders, token and successor are constant
+    middles = (borders[:-1] + borders[1:]) / 2  # all points between two borders have the same token and successor
     pairs = circle.at(middles) * vocab + circle.at(middles + TURN)
     pairs, index = np.unique(pairs, return_inverse=True)
     return pairs // vocab, pairs % vocab, np.bincount(index, weights=np.diff(borders))
@@ -136,6 +139,6 @@ def entropy_rate(vocab: int, exponent: float) -> float:
     def surprise(x):
         return -x * np.log(x)
 
-    base = (1 - COUPLING) * alpha  # the part shared by all rows; few entries of a row have more
+    base = (1 - COUPLING) * alpha  # P_ij, except for the structured successors j of i
     raised = surprise(base[successor] + COUPLING * joint / alpha[token]) - surprise(base[successor])
     return float(surprise(base).sum() + (alpha[token] * raised).sum())
