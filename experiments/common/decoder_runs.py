@@ -34,7 +34,7 @@ _OF_MODEL = (
 
 @dataclass(frozen=True)
 class DecoderRuns:
-    """Settings of a decoder's training. The defaults are those of Hayou & Liu 2025 (paper A).
+    """Settings of a decoder's training. The defaults are those of Hayou & Liu 2025.
 
     A comment names the paper's section, or gives the reason for a value that the paper does not state.
     """

@@ -1,6 +1,6 @@
 """How far does each matrix of the linear network move its output in one step, and does that survive training?
 
-Theorem 1 of Hayou & Liu 2025 (paper A) is about one step of SignSGD on f(x) = xᵀ E W (equation 2). Its assumption 2
+Theorem 1 of Hayou & Liu 2025 is about one step of SignSGD on f(x) = xᵀ E W (equation 2). Its assumption 2
 replaces E W − Z by iid normals. The embedding changes the output by δ̄_E = η_E σ_W √(d + 2 d (d−1) / (π m)). The
 projection changes the output of token i by δ̄_W^i = η_W σ_E √(d + (α_i²/ᾱ²) 2 d (d−1) / (π m)). The first form is
 exact; the second is not (`lvp.theory` has the exact form). There are three regimes of vocabulary: m fixed, m = 8 d and

@@ -1,6 +1,6 @@
 """Do first updates that are too large leave dead ReLUs, matrices of low stable rank, or nothing?
 
-Kosson, Messmer & Jaggi 2024 (paper C), appendix A, train ResNet-20 on CIFAR-10 with rotational AdamW (weight decay
+Kosson, Messmer & Jaggi 2024, appendix A, train ResNet-20 on CIFAR-10 with rotational AdamW (weight decay
 0.01, rate 0.05, cosine). The rate of the first 5 of 205 epochs is scaled by 1, 8 or 128, and the rotation by 1, √8 or
 √128.
 

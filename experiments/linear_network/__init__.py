@@ -1,6 +1,6 @@
 """How does the linear network's best embedding learning rate move with width and vocabulary?
 
-Hayou & Liu 2025 (paper A) derive the √d rule from the linear network f(x) = xᵀ E W (equation 2). This experiment sweeps
+Hayou & Liu 2025 derive the √d rule from the linear network f(x) = xᵀ E W (equation 2). This experiment sweeps
 that network's embedding rate and reads the optimum. The batch is infinite: the loss is the cross-entropy over all pairs
 of successive tokens. Both matrices have init std d^(−1/2). Adam trains them with η_W = 0.2/d. Adam's ε is so small that
 rare tokens move.

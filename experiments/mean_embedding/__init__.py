@@ -1,11 +1,11 @@
 """Which optimizers move the mean embedding, and does an embedding rate of √d times the other rates increase the drift?
 
-Stollenwerk & Stollenwerk 2025 (paper B): the gradients of an LM head sum to zero over the vocabulary. SGD therefore
+Stollenwerk & Stollenwerk 2025: the gradients of an LM head sum to zero over the vocabulary. SGD therefore
 keeps the mean embedding. Adam divides each row by its own √v̂_i, with E[v̂_i] = A p_i for token frequency p_i, and moves
 the mean. Coupled Adam (arXiv 2502.08441) shares v̂ over the vocabulary.
 
 This sweep trains every optimizer at its tuned rate, with an untied and with a tied head. It adds a question that joins
-paper B to paper A (Hayou & Liu 2025): does the √d rule increase the drift, and does coupling remove the drift without a
+their paper to Hayou & Liu 2025: does the √d rule increase the drift, and does coupling remove the drift without a
 higher loss?
 
 All roles have one rate and init std d^(−1/2). Groups named "√d" multiply the embedding's rate by √d. Rates are tuned on

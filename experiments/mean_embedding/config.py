@@ -48,7 +48,7 @@ EMBEDDING_PATH = {"untied": "embedding/embedding", "tied": "tied_embedding/embed
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are ours, since paper B gives no set-up. Batch and context of larger presets are those of paper A."""
+    """Defaults are ours: Stollenwerk & Stollenwerk 2025 give no set-up. Larger presets have Hayou & Liu's batch."""
 
     width: int = 768  # d
     vocab: int = 32768  # m

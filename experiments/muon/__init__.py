@@ -1,6 +1,6 @@
 """Does the ratio of the embedding's rate to the hidden rate still matter if Muon trains the hidden matrices?
 
-Hayou & Liu 2025 (paper A) derive the ratio √d for Adam. modded-nanogpt and nanochat use Muon for the hidden matrices
+Hayou & Liu 2025 derive the ratio √d for Adam. modded-nanogpt and nanochat use Muon for the hidden matrices
 and Adam for the other parameters. The paper makes no statement about Muon.
 
 The groups are ratios d^p under Adam and under Muon. p = 0 is one rate, p = 1/2 is LVP, p = 1 is μP's ratio. They have

@@ -1,6 +1,6 @@
 """Is an embedding rate of √d times the other rates still better at production scale?
 
-Hayou & Liu 2025 (paper A), section 4.2 and C.3, train the "1B" model of Table 3 on the corpus of Phi-3. They state no
+Hayou & Liu 2025, section 4.2 and C.3, train the "1B" model of Table 3 on the corpus of Phi-3. They state no
 optimizer; here it is AdamW. The embedding's rate is a ratio times the rate of all other parameters.
 
 - Figure 4: perplexity over training for the ratios 1 and √d, and for several ratios on 65 B tokens. √d is near-optimal;

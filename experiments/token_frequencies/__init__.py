@@ -1,6 +1,6 @@
 """Do token frequencies follow a power of rank, and does the top token's square over the mean square grow as m?
 
-Hayou & Liu 2025 (paper A), figure 2, lemma 1 and theorem 2. Figure 2 uses BPE tokenizers with m = 8192 and 32768
+Hayou & Liu 2025, figure 2, lemma 1 and theorem 2. Figure 2 uses BPE tokenizers with m = 8192 and 32768
 tokens on WikiText-2. Frequencies α fall as a power of rank. For α_i ∝ i^(−a) the mean square relative to the top token,
 m⁻¹ Σ_i (α_i/α_1)², is Θ(1/m). Theorem 2 uses max_i α_i² / ᾱ² = Θ(m), which does not depend on the normalisation of α.
 The mean square ᾱ² = m⁻¹ Σ_i α_i² depends on the normalisation. The summary shows ᾱ² for Σ α = 1 and for α_1 = 1.

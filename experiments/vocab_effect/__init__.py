@@ -1,6 +1,6 @@
 """Does the vocabulary move the best embedding learning rate, if the number of steps is fixed?
 
-Hayou & Liu 2025 (paper A), theorem 1: the power of d depends on the vocabulary. It is d^0 (μP) for m far below d and
+Hayou & Liu 2025, theorem 1: the power of d depends on the vocabulary. It is d^0 (μP) for m far below d and
 d^(−1/2) (LVP) for m far above d. With equal epochs a larger vocabulary would have fewer steps, and the number of steps
 moves the optimum by itself. Here every setting of a grid of widths and vocabularies has the same number of steps. Rows
 enter times √d, one of the readings in `width_vocab`.

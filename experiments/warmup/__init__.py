@@ -1,6 +1,6 @@
 """Which optimizers need warm-up, by which measure are their first updates too large, and what removes the need?
 
-Kosson, Messmer & Jaggi 2024 (paper C) train GPT-2 under a trapezoid schedule, whose peak and cool-down do not depend on
+Kosson, Messmer & Jaggi 2024 train GPT-2 under a trapezoid schedule, whose peak and cool-down do not depend on
 the warm-up, and sweep learning rate × warm-up.
 
 - Figure 1: AdamW without warm-up keeps a lasting gap.

@@ -9,7 +9,7 @@ from experiments.warmup.config import GROUPS, STABLE_GROUP, Config, rates_of
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
-# Rows of panels: figures 1, 2, 3 and 5 of paper C.
+# Rows of panels: figures 1, 2, 3 and 5 of Kosson et al. 2024.
 LAYOUT = [
     *(("AdamW", "loss"), ("AdamW, no β₁ correction", "loss"), ("AdamW", "curve"), ("AdamW", "norm")),
     *(("LionA", "loss"), ("LionA", "curve"), ("LionA", "norm"), ("LionA", "angle")),

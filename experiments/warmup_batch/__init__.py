@@ -1,6 +1,6 @@
 """Does the need for warm-up grow with the batch?
 
-Kosson, Messmer & Jaggi 2024 (paper C), section 8, expect so, and show no measurement. They give two reasons: larger
+Kosson, Messmer & Jaggi 2024, section 8, expect so, and show no measurement. They give two reasons: larger
 batches are more likely to exceed the critical batch, and scaling the rate alone makes early angular updates larger.
 
 The optimizers of `warmup` train with several batches, each with its own grid of rates and with and without warm-up. A

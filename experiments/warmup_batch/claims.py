@@ -1,4 +1,4 @@
-"""The claims of `warmup_batch`: section 8 of paper C."""
+"""The claims of `warmup_batch`: section 8 of Kosson et al. 2024."""
 
 from experiments.warmup.claims import PAPER_C, long_momentum, setting_of
 from experiments.warmup_batch.analysis import edges, gap, growth

@@ -1,6 +1,6 @@
 """At a fixed vocabulary, how does the best embedding rate depend on width, and can hidden and output be set alike?
 
-Hayou & Liu 2025 (paper A), figure 1 and appendix C.1: m = 32768, d = 2^8 … 2^12 and 2 seeds. The paper sweeps η_E, η_H,
+Hayou & Liu 2025, figure 1 and appendix C.1: m = 32768, d = 2^8 … 2^12 and 2 seeds. The paper sweeps η_E, η_H,
 η_W, σ_E and σ_W, with σ_H = d^(−1/2). It claims that "optimal performance is generally achieved by the same init and LR
 for hidden and output", and that the optimal η_E falls with width, sublinearly.
 

@@ -1,6 +1,6 @@
 """How does the best embedding learning rate move when width and vocabulary grow together?
 
-Hayou & Liu 2025 (paper A), section 4.1, figure 3 and appendix C.2: (d, m) = (2^k, 2^(k+3)) for k = 8 … 12. Each m has
+Hayou & Liu 2025, section 4.1, figure 3 and appendix C.2: (d, m) = (2^k, 2^(k+3)) for k = 8 … 12. Each m has
 its own BPE tokenizer, η_hidden = η_output = 0.2/d, and all init stds are d^(−1/2). Only the embedding rate is swept.
 The paper claims that η_E ∝ d^(−1/2) "yields near-optimal training loss" and that the optimum scatters "around the √d
 line".
