@@ -45,7 +45,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are the sizes of Kosson et al. 2024, section 3: GPT-2 124M of nanoGPT, in the form of GPT-2, without clipping.
+    """Defaults are the sizes of Kosson et al. 2024, section 3 (GPT-2 124M of nanoGPT), with GPT-2's form, unclipped.
 
     The preset "paper" has nanoGPT's form, vocabulary and clipping. docs/warmup.md lists what remains different.
     """
