@@ -396,7 +396,9 @@ def test_undeclared_parameters_are_not_coupled():
     np.testing.assert_allclose(updates["conv"]["kernel"], expected["conv"]["kernel"], rtol=1e-5)
     assert not np.allclose(updates["head"]["kernel"], expected["head"]["kernel"], rtol=1e-2)
     assert state[0].nu["head"]["kernel"].shape == (4,)
-    with pytest.raises(InputError, match="^couple: no parameter has a role of .'output',., so that nothing is coupled"):
+    with pytest.raises(
+        InputError, match="^couple: no parameter has a role of .'output', 'tied'., so that nothing is coupled"
+    ):
         optim.coupled_adam(0.1).init(CONV)
     optim.coupled_adam(0.1).init({})  # a placeholder without leaves
     for factory in (optim.coupled_adam, optim.lion_ar):
