@@ -106,7 +106,7 @@ def setting_of(config: TransferRuns, entry: Entry, size: Shape) -> Setting:
     eps = {role: config.eps * scaling[role].epsilon for role in roles.ROLES}
     options = {"b1": b1, "b2": b2, "eps": eps if len(set(eps.values())) > 1 else eps["hidden"]}
     if entry.optimizer == "muon":
-        options = {"adam_b1": b1, "adam_b2": b2, "eps": options["eps"], "split": True}
+        options = {"adam_b1": b1, "adam_b2": b2, "eps": options["eps"]}
     return replace(
         config.setting(model, round(size.steps)),
         batch=size.batch // config.context,

@@ -197,7 +197,7 @@ def _tokens(config: Config, vocab: int) -> float:
 def _optimizer(config: Config, group: Group) -> OptimizerConfig:
     if group.optimizer == "muon":
         constants = {"adam_b1": config.b1, "adam_b2": config.b2, "eps": config.eps, "consistent_rms": ADAM_RMS}
-        return OptimizerConfig("muon", constants | {"split": True})
+        return OptimizerConfig("muon", constants)
     if group.optimizer == "adamw":
         return OptimizerConfig("adamw", {**config.adam.options, "weight_decay": config.weight_decay})
     return config.adam

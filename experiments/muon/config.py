@@ -124,7 +124,7 @@ def setting_of(config: Config, group: Group) -> Setting:
         return setting
     constants = {"adam_b1": config.b1, "adam_b2": config.b2, "eps": config.eps}
     rms = {} if group == NANOCHAT else {"consistent_rms": ADAM_RMS}
-    return replace(setting, optimizer=OptimizerConfig("muon", constants | rms | {"split": True}))
+    return replace(setting, optimizer=OptimizerConfig("muon", constants | rms))
 
 
 def run(config: Config, group: Group, value: float, seed: int) -> Run:

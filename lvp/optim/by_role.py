@@ -162,7 +162,7 @@ def _from_declarations(factory: Factory, declarations: Sequence[roles.Declaratio
 _DIMENSIONS = "muon_weight_dimension_numbers"  # parameter of `optax.contrib.muon`
 
 
-def muon_dimensions(leaf: roles.Leaf) -> optax.contrib.MuonDimensionNumbers | None:
+def _dimensions_of(leaf: roles.Leaf) -> optax.contrib.MuonDimensionNumbers | None:
     """The axes of a parameter for `optax.contrib.muon`; None for a vector, which Adam trains."""
     return optax.contrib.MuonDimensionNumbers(leaf.fan_in, leaf.fan_out) if leaf.fan_in else None
 
@@ -183,7 +183,7 @@ def _matrix_by_matrix(
 
     def of_parts(described):
         def dimensions(leaf):
-            return (muon_dimensions(leaf),) * len(leaf.fused) if leaf.fused else muon_dimensions(leaf)
+            return (_dimensions_of(leaf),) * len(leaf.fused) if leaf.fused else _dimensions_of(leaf)
 
         return factory(**arguments, **{_DIMENSIONS: lambda tree: jax.tree.map(dimensions, described)})
 

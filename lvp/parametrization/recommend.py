@@ -506,7 +506,7 @@ def _short_decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | N
     text = [
         f"weight decay {decay:.4g} has a timescale of {1 / shrink:.3g} of {steps:.0f} steps for {', '.join(short)}."
     ]
-    if fastest in ("embedding", "tied"):
+    if fastest == "embedding":  # a tied matrix has the head's gradient in every row
         left = (1 - min(shrink, 1.0)) ** steps
         text.append(f"The row of a token that never occurs keeps {left:.2g} of its size.")
     if decay and shrink > shrinks["hidden"]:

@@ -10,14 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 
 from lvp import optim, roles
 from lvp.errors import InputError
 from lvp.models.configs import CHOICES, OMITTED, DecoderConfig
-from lvp.optim.by_role import muon_dimensions
 from lvp.parametrization import Row, Table
 from lvp.parametrization.rules import decays
 from lvp.training.batches import DEVICE_TOKENS, ORDERS
@@ -45,10 +43,9 @@ class OptimizerConfig:
     """The static part of an optimizer.
 
     `weight_decay` is one number: matrices decay, vectors do not (`lvp.parametrization.rules.decays`). Kind "adam"
-    without options records the defaults of b1, b2 and eps. Kind "muon" has the option `split`: if it is True, Muon
-    treats queries, keys and values each by itself; otherwise they are one matrix, as in the first committed runs.
-    Measures of the first moment need a factory with an argument `b1` or `b`, and measures of the second moment need
-    `b2`. Without the argument they are absent.
+    without options records the defaults of b1, b2 and eps. Kind "muon" records `split`: queries, keys and values are
+    separate matrices, which they were not in earlier runs. Measures of the first moment need a factory with an argument
+    `b1` or `b`, and measures of the second moment need `b2`. Without the argument they are absent.
 
     Raises:
       InputError: `kind` is unknown, or is one of `OPTIMIZERS` although `factory` is given; `factory` is not a function
@@ -69,6 +66,8 @@ class OptimizerConfig:
             raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
         elif self.kind == "adam" and not self.options:
             object.__setattr__(self, "options", {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
+        elif self.kind == "muon":
+            object.__setattr__(self, "options", {**self.options, "split": True})
         if isinstance(self.options.get("weight_decay"), Mapping):
             raise InputError(
                 "weight_decay must be one number, because the table of a parametrization says which roles decay; got "
@@ -116,10 +115,7 @@ class OptimizerConfig:
             of_adam = {renamed[name]: value for name, value in options.items() if name in renamed}
             decay = {"weight_decay": options.pop("weight_decay")} if "weight_decay" in options else {}
             factory = dict.fromkeys(table, functools.partial(optax.adamw if decay else optax.adam, **of_adam))
-            if not options.pop("split", False):  # of the committed runs: queries, keys and values are one matrix
-                options["muon_weight_dimension_numbers"] = lambda tree: jax.tree.map(
-                    muon_dimensions, roles.classify(tree)
-                )
+            del options["split"]
             factory["hidden"] = functools.partial(optax.contrib.muon, **options)
             options = decay
         return optim.parametrized(factory, table, learning_rate, **options, **arguments)

@@ -97,7 +97,7 @@ EPS_BY_ROLE = dict.fromkeys(roles.ROLES, 1e-8) | {"hidden": 1e-3}
     "optimizer, factories",
     [
         pytest.param(
-            OptimizerConfig("muon", {"consistent_rms": 0.2, "adam_b2": 0.95, "split": True}),
+            OptimizerConfig("muon", {"consistent_rms": 0.2, "adam_b2": 0.95}),
             dict.fromkeys(roles.ROLES, functools.partial(optax.adam, b2=0.95))
             | {"hidden": functools.partial(optax.contrib.muon, consistent_rms=0.2)},
             id="muon",
