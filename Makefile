@@ -13,7 +13,7 @@ ROUNDS ?= 15
 # 80 of the laptop preset's 180 runs, in minutes. docs/width_vocab.md compares the slopes.
 FEWER_RUNS = widths=32,48,64,96 rates=0.005657,0.009514,0.016,0.02691,0.04525 seeds=0,1 steps=1200
 figure: $(VENV)/.installed
-	$(RUN) -m sweeps run width_vocab --preset laptop --corpus $(CORPUS) --set $(FEWER_RUNS)
+	$(RUN) -m lvp.sweeps run width_vocab --preset laptop --corpus $(CORPUS) --set $(FEWER_RUNS)
 
 # The files with the longest tests start first, so that no core waits at the end.
 LONG_FIRST = --dist loadfile --no-loadscope-reorder
@@ -40,7 +40,7 @@ lint: $(VENV)/.installed
 	$(RUN) -m mypy
 
 report: $(VENV)/.installed
-	$(RUN) -m sweeps report
+	$(RUN) -m lvp.sweeps report
 
 # Builds the site in build/docs. Warnings are errors. Only packages are downloaded.
 docs: $(VENV)/.docs

@@ -15,9 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from sphinx.ext.autodoc.mock import mock  # noqa: E402
 
-import experiments  # noqa: E402
 import lvp  # noqa: E402
-import sweeps  # noqa: E402
 
 project = "lvp"
 author = "the authors of lvp"
@@ -43,19 +41,18 @@ nb_execution_mode = "off"
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]
 
-# The pages of docs/api are generated from the packages.
-PACKAGES = {"lvp": lvp, "experiments": experiments, "sweeps": sweeps}
+# The pages of docs/api are generated from the package.
 apidoc_modules = [
     {
-        "path": f"../{package}",
-        "destination": f"docs/api/{package}",  # a shared directory would be emptied for the next package
+        "path": "../lvp",
+        "destination": "docs/api/lvp",
+        "follow_links": True,  # lvp/experiments and lvp/sweeps
         "max_depth": 1,
         "separate_modules": False,
         "module_first": True,
         "include_private": False,
         "automodule_options": {"members", "show-inheritance"},
     }
-    for package in PACKAGES
 ]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -67,10 +64,9 @@ default_role = "literal"
 CODE = re.compile(r"(`[^`]*`)")
 # A name that is exported by a package is described once, in its own module.
 with mock(autodoc_mock_imports):
-    for name, package in PACKAGES.items():
-        for module in (name, *(info.name for info in pkgutil.walk_packages(package.__path__, f"{name}."))):
-            if not module.endswith("__main__"):
-                vars(importlib.import_module(module)).pop("__all__", None)
+    for module in ("lvp", *(info.name for info in pkgutil.walk_packages(lvp.__path__, "lvp."))):
+        if not module.endswith("__main__"):
+            vars(importlib.import_module(module)).pop("__all__", None)
 
 
 def to_restructured_text(app, what, name, obj, options, lines):

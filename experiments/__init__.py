@@ -4,10 +4,10 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.common import configuration, user_experiments
-from experiments.common.configuration import restored, to_dict
-from experiments.common.names import NAMES
 from lvp.errors import unknown
+from lvp.experiments.common import configuration, user_experiments
+from lvp.experiments.common.configuration import restored, to_dict
+from lvp.experiments.common.names import NAMES
 
 __all__ = ["NAMES", "configured", "load", "restored", "to_dict"]
 
@@ -17,7 +17,7 @@ def load(name: str, source=None, content=None):
 
     Args:
       name: one of `NAMES`; not used with a source.
-      source: an `experiments.common.user_experiments.Source`; its file is executed.
+      source: an `lvp.experiments.common.user_experiments.Source`; its file is executed.
       content: the content of that file; None reads it.
 
     Raises:
@@ -27,11 +27,11 @@ def load(name: str, source=None, content=None):
         return user_experiments.load(source, content, _with_rule)
     if name not in NAMES:
         raise unknown("experiment", name, NAMES)
-    return importlib.import_module(f"experiments.{name}").EXPERIMENT
+    return importlib.import_module(f"lvp.experiments.{name}").EXPERIMENT
 
 
 def _with_rule(name: str, rule):
-    from experiments import leaderboard  # takes seconds, and most files define an experiment
+    from lvp.experiments import leaderboard  # takes seconds, and most files define an experiment
 
     return leaderboard.with_rule(name, rule)
 

@@ -11,16 +11,10 @@
 # trains nothing.
 
 # %% tags=["setup"]
-import os
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 
-here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
-if root is None:
-    raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
-os.chdir(root)  # paths are the clone's
-sys.path.insert(0, str(root))
+if find_spec("lvp") is None:
+    raise RuntimeError("This notebook needs lvp: pip install 'lvp[lab]', or pip install -e '.[lab]' in a clone.")
 
 # %% [markdown]
 # ## Your model
@@ -134,7 +128,7 @@ for path in (("embedding", "embedding"), ("block_0", "mlp", "up", "kernel"), ("h
 # of each rule above a reference that is tuned at the size itself.
 
 # %%
-from sweeps.committed import result
+from lvp.sweeps.committed import result
 
 leaderboard = result("leaderboard/laptop-wikitext2")
 leaderboard.figure()

@@ -9,16 +9,10 @@
 # The figure of the larger, committed sweep is at the end.
 
 # %% tags=["setup"]
-import os
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 
-here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
-if root is None:
-    raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
-os.chdir(root)  # paths are the clone's
-sys.path.insert(0, str(root))
+if find_spec("lvp") is None:
+    raise RuntimeError("This notebook needs lvp: pip install 'lvp[lab]', or pip install -e '.[lab]' in a clone.")
 
 # %% [markdown]
 # ## The sweep's values
@@ -38,15 +32,14 @@ changes = {
     "slice_bytes": 20_000,  # bytes of training text; a short run reads this text several times
     "valid_bytes": 10_000,
 }
-options = {}  # fields of `sweeps.Options`, for example {"threads": 1}; other fields keep their defaults
+options = {}  # fields of `lvp.sweeps.Options`, for example {"threads": 1}; other fields keep their defaults
 out = None  # directory of the sweep; None: a directory under runs/, named after the configuration
 
 # %%
 # %matplotlib inline
 import jax
 
-import experiments
-import sweeps
+from lvp import experiments, sweeps
 
 device = jax.devices()[0]
 print(f"This notebook has {jax.device_count()} × {device.device_kind} ({device.platform.upper()}).")
@@ -62,7 +55,7 @@ sweeps.run("width_vocab", preset, dry_run=True, **changes)
 # %% [markdown]
 # ## The running sweep
 #
-# `sweeps.run` calls `watch` with the table of finished runs whenever further runs have finished. A picture with the
+# `lvp.sweeps.run` calls `watch` with the table of finished runs whenever further runs have finished. A picture with the
 # stamp PARTIAL shows an unfinished sweep. If you interrupt the cell, run it again: finished runs are not trained
 # again.
 
@@ -119,7 +112,7 @@ table[columns].sort_values(columns[:3]).head(8).reset_index(drop=True)
 # (`experiments/results/width_vocab/`). The figure is drawn from them without training.
 
 # %%
-from sweeps.committed import result
+from lvp.sweeps.committed import result
 
 committed = result("width_vocab/laptop-wikitext2")
 committed.figure()
@@ -132,4 +125,4 @@ for claim in committed.claims:
 # %% [markdown]
 # *Unresolved* is a verdict too: the interval neither supports nor contradicts the claim. `docs/width_vocab.md` explains
 # what these widths can show. To run the sweep from the command line, with Ray, on a cluster or as published, see
-# `python -m sweeps run width_vocab --help`.
+# `python -m lvp.sweeps run width_vocab --help`.

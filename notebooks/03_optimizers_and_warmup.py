@@ -10,16 +10,10 @@
 # effects of updates that are too large on a network. It trains no network.
 
 # %% tags=["setup"]
-import os
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 
-here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
-if root is None:
-    raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
-os.chdir(root)  # paths are the clone's
-sys.path.insert(0, str(root))
+if find_spec("lvp") is None:
+    raise RuntimeError("This notebook needs lvp: pip install 'lvp[lab]', or pip install -e '.[lab]' in a clone.")
 
 # %% tags=["parameters"]
 steps = 60
@@ -90,9 +84,9 @@ figure
 # that were not used to choose the rates. They allow for every length of warm-up and for a wrong choice of rates.
 
 # %%
-from experiments.warmup import analysis as reading
 from lvp.analysis.heat_maps import Dots
-from sweeps.committed import result
+from lvp.experiments.warmup import analysis as reading
+from lvp.sweeps.committed import result
 
 warmup = result("warmup/laptop-wikitext2")
 table, config = warmup.table, warmup.config
@@ -211,4 +205,5 @@ for name, tx in choices.items():
     print(f"{name:<32} first update: {first / learning_rate:.3f} × the peak rate")
 
 # %% [markdown]
-# See also `docs/warmup.md`. To repeat the sweep, run `python -m sweeps run warmup --preset laptop --corpus wikitext2`.
+# See also `docs/warmup.md`. To repeat the sweep, run
+# `python -m lvp.sweeps run warmup --preset laptop --corpus wikitext2`.

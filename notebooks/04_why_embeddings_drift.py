@@ -10,16 +10,10 @@
 # records of small Transformers under several optimizers.
 
 # %% tags=["setup"]
-import os
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 
-here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
-if root is None:
-    raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
-os.chdir(root)  # paths are the clone's
-sys.path.insert(0, str(root))
+if find_spec("lvp") is None:
+    raise RuntimeError("This notebook needs lvp: pip install 'lvp[lab]', or pip install -e '.[lab]' in a clone.")
 
 # %% tags=["parameters"]
 vocab = 256
@@ -134,7 +128,7 @@ sheet(
 # times the rate of the other parameters, as in Hayou & Liu (2025).
 
 # %%
-from sweeps.committed import result
+from lvp.sweeps.committed import result
 
 records = result("mean_embedding/laptop-wikitext2")
 records.figure()

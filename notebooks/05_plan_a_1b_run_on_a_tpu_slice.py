@@ -9,16 +9,10 @@
 # `pip install -e '.[lab,tpu]'`. Without `libtpu` the notebook shows the committed plans from `docs/plans`.
 
 # %% tags=["setup"]
-import os
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 
-here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
-if root is None:
-    raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
-os.chdir(root)  # paths are the clone's
-sys.path.insert(0, str(root))
+if find_spec("lvp") is None:
+    raise RuntimeError("This notebook needs lvp: pip install 'lvp[lab]', or pip install -e '.[lab]' in a clone.")
 
 # %% tags=["parameters"]
 topology = "v5e:4x4"
@@ -37,7 +31,9 @@ meshes = ["fsdp=8", "fsdp=4,model=2"]
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
+plans = Path("../docs/plans")  # beside notebooks/ in a clone
 installed = importlib.util.find_spec("libtpu") is not None
 compile_here = installed if compile_here is None else compile_here
 
@@ -49,16 +45,16 @@ def plan(*words):
     return (done.stderr + done.stdout).strip()
 
 
-committed = root / "docs" / "plans" / f"1b-{topology.replace(':', '-')}.txt"
+committed = plans / f"1b-{topology.replace(':', '-')}.txt"
 if compile_here:
     print(f"python -m lvp plan 1b --topology {topology} --batch {batch} --micro-batches {micro_batches}\n")
     print(plan("1b", "--topology", topology, "--batch", batch, "--micro-batches", micro_batches))
 elif committed.exists():
     why = "compile_here is False" if installed else "libtpu is not installed"
-    print(f"Not compiled here ({why}). The committed {committed.relative_to(root)}, written by `make plans`:\n")
+    print(f"Not compiled here ({why}). The committed docs/plans/{committed.name}, written by `make plans`:\n")
     print(committed.read_text())
 else:
-    print(f"libtpu is not installed, and docs/plans has no plan of {topology}.")
+    print(f"libtpu is not installed, and {plans} has no plan of {topology}. Committed plans are in a clone.")
 
 # %% [markdown]
 # The parts of the plan:
@@ -75,7 +71,7 @@ else:
 # The same step on all slices with committed plans:
 
 # %%
-for path in sorted((root / "docs" / "plans").glob("1b-*.txt")):
+for path in sorted(plans.glob("1b-*.txt")):
     lines = path.read_text().splitlines()
     print(lines[0])
     print(*(line for line in lines if line.startswith(("  all", "  time", "  tokens"))), sep="\n", end="\n\n")
@@ -111,7 +107,7 @@ for role in advice.roles:
 # of `experiments/pretrain_1b/`. The committed records at a size for two CPU cores:
 
 # %%
-from sweeps.committed import result
+from lvp.sweeps.committed import result
 
 tiny = result("pretrain_1b/laptop-wikitext2")
 tiny.figure()
@@ -126,7 +122,7 @@ for claim in tiny.claims:
 # The published experiment is a sweep over seeds and over the ratio of the embedding's rate to the other rates.
 
 # %%
-import experiments
+from lvp import experiments
 
 experiment, config = experiments.load("pretrain_1b"), experiments.configured("pretrain_1b", "paper")
 runs = sum(len(setting.runs) for setting in experiment.settings(config))

@@ -29,34 +29,26 @@ METADATA = {
 }
 
 FIND = """\
-import os
-import sys
-from pathlib import Path
-
-here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
+from importlib.util import find_spec
 """
 REFUSE = """\
-if root is None:
-    raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
+
+if find_spec("lvp") is None:
+    raise RuntimeError("This notebook needs lvp: pip install 'lvp[lab]', or pip install -e '.[lab]' in a clone.")
 """
 INSTALL = """\
-if root is None:  # a machine without a clone, such as Colab's
+
+if find_spec("lvp") is None:  # as in Colab
     import subprocess
+    import sys
     from importlib.metadata import distributions
+    from pathlib import Path
 
     # The jax that is here fits the accelerator that is here: pip has to leave it as it is, or to refuse.
     kept = {{d.name: d.version for d in distributions() if d.name in ("jax", "jaxlib")}}
     Path("kept.txt").write_text("".join(f"{{name}}=={{version}}\\n" for name, version in kept.items()))
-    root = here / "lvp-clone"
-    if not root.exists():
-        subprocess.run(["git", "clone", "--quiet", "--depth", "1", "{address}", root], check=True)
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--constraint", "kept.txt", f"{{root}}[lab]"]
-    subprocess.run(install, check=True)
-"""
-ENTER = """\
-os.chdir(root)  # paths are the clone's
-sys.path.insert(0, str(root))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--constraint", "kept.txt"]
+    subprocess.run([*pip, "lvp[lab] @ git+{address}"], check=True)
 """
 
 
@@ -70,9 +62,9 @@ def address(pyproject: Path = ROOT / "pyproject.toml") -> str:
 
 
 def setup(address: str) -> str:
-    """The code of the setup cell, which changes to the root of the clone. Without a clone, the cell makes one if the
-    address is set; otherwise it raises an error that names the remedy."""
-    return FIND + (INSTALL.format(address=address.removesuffix(".git") + ".git") if address else REFUSE) + ENTER
+    """The code of the setup cell. Without lvp, the cell installs it if the address is set; otherwise it raises an error
+    that names the remedy."""
+    return FIND + (INSTALL.format(address=address.removesuffix(".git") + ".git") if address else REFUSE)
 
 
 def badge(address: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 In Python:
 
-    import sweeps
+    from lvp import sweeps
     table = sweeps.run("width_vocab", preset="smoke", executor="local")
 """
 
@@ -25,8 +25,8 @@ __all__ = ["Options", "resume", "run", "status", "table_of", "track", "trainable
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
-        raise AttributeError(f"module 'sweeps' has no attribute {name!r}")
+        raise AttributeError(f"module 'lvp.sweeps' has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(f"sweeps.{_PUBLIC[name]}"), name)
+        return getattr(importlib.import_module(f"lvp.sweeps.{_PUBLIC[name]}"), name)
     except ModuleNotFoundError as error:
-        raise ImportError(f"{error}. sweeps needs the packages of the extra lab: pip install -e '.[lab]'") from error
+        raise ImportError(f"{error}. sweeps needs the packages of the extra lab: pip install 'lvp[lab]'") from error

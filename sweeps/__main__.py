@@ -1,11 +1,9 @@
-"""python -m sweeps run | resume | status | figure | track | report | tokenize | publish"""
+"""python -m lvp.sweeps run | resume | status | figure | track | report | tokenize | publish"""
 
 import argparse
-import importlib.util
 import os
 import signal
 import sys
-from pathlib import Path
 
 
 def _end_at_once(*_: object) -> None:
@@ -17,21 +15,16 @@ def _end_at_once(*_: object) -> None:
 if __name__ == "__main__":
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _end_at_once)
-    _found, _own = importlib.util.find_spec("experiments"), Path(__file__).resolve().parents[1] / "experiments"
-    if _found is not None and Path(_found.origin or "").resolve().parent != _own:
-        _place = _found.origin or next(iter(_found.submodule_search_locations or ["?"]))
-        print(f"sweeps: {_place} hides the package experiments of lvp; use another directory", file=sys.stderr)
-        sys.exit(2)
 
 try:
-    import experiments
+    from lvp import experiments
     from lvp.cli.main import add_tokenize, tokenize
     from lvp.cli.parser import CORPORA, Parser, Refused, add_command, key_value, run_command
     from lvp.errors import InputError
     from lvp.files import write_whole
-    from sweeps import commands, driver
+    from lvp.sweeps import commands, driver
 except ModuleNotFoundError as _error:
-    print(f"sweeps: {_error}; sweeps needs the extra lab: pip install -e '.[lab]'", file=sys.stderr)
+    print(f"sweeps: {_error}; sweeps needs the extra lab: pip install 'lvp[lab]'", file=sys.stderr)
     sys.exit(2)
 
 
@@ -111,7 +104,7 @@ def _track(arguments):
 
 
 def _report(arguments):
-    from sweeps import committed  # pandas, SciPy and matplotlib, which the other commands do not need
+    from lvp.sweeps import committed  # pandas, SciPy and matplotlib, which the other commands do not need
 
     if arguments.dir is None:
         if arguments.html is not None:
@@ -125,7 +118,7 @@ def _report(arguments):
 
 
 def _tokenize(arguments):
-    from sweeps.encoding import on_cluster  # the other commands work without Ray
+    from lvp.sweeps.encoding import on_cluster  # the other commands work without Ray
 
     tokenize(arguments, on_cluster(arguments.ray_address, arguments.workers))
 
@@ -165,7 +158,7 @@ def _add_experiment(command):
 
 
 def parser() -> Parser:
-    top = Parser(prog="python -m sweeps", description="Run experiments and draw their results.", allow_abbrev=False)
+    top = Parser(prog="python -m lvp.sweeps", description="Run experiments and draw their results.", allow_abbrev=False)
     subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     def add(name, function, help):

@@ -4,11 +4,11 @@ import shlex
 import time
 from pathlib import Path
 
-import experiments
+from lvp import experiments
 from lvp.errors import InputError
+from lvp.sweeps import driver, progress, trackers
+from lvp.sweeps.store import Store
 from lvp.training import records
-from sweeps import driver, progress, trackers
-from sweeps.store import Store
 
 
 def status(out: str | Path) -> str:
@@ -38,7 +38,7 @@ def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False)
     """Writes the finished runs in `out` for a tracking tool, and returns the directory of the tool's runs.
 
     Args:
-      tracker: a key of `sweeps.trackers.TRACKERS`.
+      tracker: a key of `lvp.sweeps.trackers.TRACKERS`.
 
     Raises:
       InputError: `out` holds no sweep, the tool is unknown, or its package is not installed.
@@ -72,7 +72,7 @@ def page(out: str | Path, experiment: str | None = None) -> str:
     Args:
       experiment: as for `figure`.
     """
-    from sweeps import report  # pandas, SciPy and matplotlib, which the other commands do not need
+    from lvp.sweeps import report  # pandas, SciPy and matplotlib, which the other commands do not need
 
     store = Store(out)
     sweep = driver.existing(store)
@@ -85,13 +85,13 @@ def publish(out: str | Path, suffix: str = "") -> Path:
     """Copies the records of a finished sweep into experiments/results, and returns their directory.
 
     Args:
-      suffix: as for `sweeps.committed.publish`.
+      suffix: as for `lvp.sweeps.committed.publish`.
 
     Raises:
       InputError: `out` holds no sweep, a run has no record, the experiment is a user's, or the suffix has characters
         other than letters and digits.
     """
-    from sweeps import committed
+    from lvp.sweeps import committed
 
     store = Store(out)
     sweep = driver.existing(store)

@@ -12,30 +12,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import experiments
-from experiments.common.adaptive_comparison import RateCurves, adaptive_table
+from lvp import experiments
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figure_style, markdown
 from lvp.errors import InputError, unknown
+from lvp.experiments.common.adaptive_comparison import RateCurves, adaptive_table
 from lvp.files import ABSENT, write_whole
 from lvp.parametrization import evidence
+from lvp.sweeps.report import Report
 from lvp.training import records
-from sweeps.report import Report
 
 DESCRIPTION, RECORDS = "sweep.json", "records.jsonl.gz"  # the two files of a published result
-REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m sweeps publish DIR`)"
-COMMITTED = Path(experiments.__file__).parent / "results"
+REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m lvp.sweeps publish DIR`)"
+COMMITTED = Path(experiments.__file__).resolve().parent / "results"
 README = COMMITTED.parents[1] / "README.md"
 CLAIMS_HEAD = """# Claims of the papers, as measured here
 
-`python -m sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a 95 %
-interval. [Statistics](statistics.md#verdicts) defines the four verdicts. A core minute is a minute of training on one
-CPU core or accelerator.
+`python -m lvp.sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a
+95 % interval. [Statistics](statistics.md#verdicts) defines the four verdicts. A core minute is a minute of training on
+one CPU core or accelerator.
 """
 GALLERY_HEAD = """# Gallery
 
-`python -m sweeps report` writes this page from the records in `experiments/results/`. The page shows the figures of the
-papers as this project has drawn them. Each entry names its preset and the command that runs the sweep and draws the
+`python -m lvp.sweeps report` writes this page from the records in `experiments/results/`. The page shows the figures of
+the papers as this project has drawn them. Each entry names its preset and the command that runs the sweep and draws the
 figure. [claims.md](claims.md) lists all claims with their values and intervals. A core minute is a minute of training
 on one CPU core or accelerator.
 """
@@ -86,9 +86,10 @@ def publish(sweep: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], suffix:
       suffix: a word that keeps the result apart from others of the same experiment, preset and corpus.
 
     Raises:
-      InputError: a run has no record, the experiment is a user's, or the suffix has characters other than letters and
-        digits.
+      InputError: a run has no record, the experiment is a user's, this lvp is not a clone, or the suffix has characters
+        other than letters and digits.
     """
+    _check_clone()
     if suffix and not re.fullmatch(r"[A-Za-z0-9]+", suffix):
         raise InputError(f"suffix={suffix!r} must have only letters and digits, such as normalized")
     if sweep["experiment"] not in experiments.NAMES:
@@ -194,11 +195,20 @@ def _json(path: Path) -> Any:
         raise InputError(f"{path} cannot be read: {error}; {REMEDY}") from None
 
 
+def _check_clone() -> None:
+    if not README.is_file():
+        raise InputError(f"{COMMITTED.parent} is not in a clone of the repository, which has the committed results")
+
+
 def write_report() -> str:
     """Writes the files of `texts`, redraws figures, and returns the text of docs/claims.md.
 
     Only committed figures that differ from their records are redrawn.
+
+    Raises:
+      InputError: this lvp is not a clone, or a result cannot be read.
     """
+    _check_clone()
     results = committed()
     for each in results:
         figure = each.figure()
@@ -222,7 +232,7 @@ def texts(results: Sequence[Result]) -> dict[Path, str]:
     made = {path: _fill(path.read_text(), content) for path in (README, *docs.glob("*.md"))}
     made[claims] = "\n".join([CLAIMS_HEAD, *_claims(results)])
     made[gallery_page] = gallery(results, docs)
-    made[COMMITTED / evidence.NAME] = _indented({r.folder.name: r.evidence for r in results if r.evidence})
+    made[COMMITTED / evidence.FILE.name] = _indented({r.folder.name: r.evidence for r in results if r.evidence})
     return made
 
 
@@ -410,13 +420,13 @@ def _capital(words: str) -> str:
 
 
 def command(sweep: Mapping[str, Any]) -> str:
-    """The `python -m sweeps run` command of a sweep's configuration."""
+    """The `python -m lvp.sweeps run` command of a sweep's configuration."""
     experiment = experiments.load(sweep["experiment"])
     preset = experiments.configured(experiment, sweep["tier"])
     config = experiments.to_dict(experiments.restored(experiment, sweep["tier"], sweep["config"]), preset)
     base = experiments.to_dict(preset)
     changed = {key: value for key, value in config.items() if value != base.get(key)}
-    words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--preset", sweep["tier"]]
+    words = ["python", "-m", "lvp.sweeps", "run", sweep["experiment"], "--preset", sweep["tier"]]
     if "corpus" in changed:
         words += ["--corpus", changed.pop("corpus")]
     if changed:

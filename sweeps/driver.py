@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import experiments
-from experiments.common import user_experiments
-from experiments.common.experiment import Experiment, SettingRuns
+from lvp import experiments
 from lvp.errors import InputError, unknown
+from lvp.experiments.common import user_experiments
+from lvp.experiments.common.experiment import Experiment, SettingRuns
 from lvp.files import cache_dir
 from lvp.files.buckets import is_address, split
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import mesh_sizes, named_sizes
+from lvp.sweeps import fingerprint, forecast, trackers
+from lvp.sweeps.executors import Executor, Inline, Local
+from lvp.sweeps.progress import News
+from lvp.sweeps.store import Store
+from lvp.sweeps.sweep import Planned, Sweep, check_data, described, plan, prepared, with_follow_ups
+from lvp.sweeps.work import Job, Pack
 from lvp.training import records, task_for
-from sweeps import fingerprint, forecast, trackers
-from sweeps.executors import Executor, Inline, Local
-from sweeps.progress import News
-from sweeps.store import Store
-from sweeps.sweep import Planned, Sweep, check_data, described, plan, prepared, with_follow_ups
-from sweeps.work import Job, Pack
 
 EXECUTORS = ("ray", "local", "inline")
 
@@ -49,7 +49,7 @@ class Options:
     checkpoint_seconds: float = 30.0  # minimum time between checkpoints
     mesh: str | None = None  # sizes such as "fsdp=8": each run is trained on all devices of a machine
     allow_other_version: bool = False  # whether the environment may differ from that of the sweep's beginning
-    track: str | None = None  # a key of `sweeps.trackers.TRACKERS`
+    track: str | None = None  # a key of `lvp.sweeps.trackers.TRACKERS`
     keep_weights: bool | None = None  # whether finished runs keep their parameters; None: as the experiment says
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ def run(
     `out` are not trained again.
 
     Args:
-      experiment, preset: the arguments of `python -m sweeps run`. An experiment's file (*.py) is executed.
+      experiment, preset: the arguments of `python -m lvp.sweeps run`. An experiment's file (*.py) is executed.
       out: directory of the sweep, or its address in a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX); None is
         runs/EXPERIMENT-PRESET-HASH in the working directory.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
@@ -261,7 +261,7 @@ def experiment_of(
 
 def resume_command(store: Store, *words: str) -> str:
     """The shell command that continues a sweep, with further options."""
-    return shlex.join(["python", "-m", "sweeps", "resume", str(store), *words])
+    return shlex.join(["python", "-m", "lvp.sweeps", "resume", str(store), *words])
 
 
 def _checked(experiment: str | Path, preset: str, config: Mapping[str, Any]):
@@ -599,7 +599,7 @@ def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: C
     Raises:
       RuntimeError: a function of the experiment failed. The files of the other functions are written.
     """
-    from sweeps import report  # pandas, SciPy and matplotlib, which training does not need
+    from lvp.sweeps import report  # pandas, SciPy and matplotlib, which training does not need
 
     rows = store.read_records()
     files, text, errors = report.draw(experiment, config, sweep.preset, rows, max(sweep.planned, len(rows)))
@@ -639,6 +639,6 @@ def _executor(options: Options) -> Executor:
     if options.ray_address is None and "ray" not in sys.modules:
         # Ray then listens on 127.0.0.1 alone: anyone who can reach Ray's ports can run code.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    from sweeps.ray_tune import RayTune  # the other executors work without Ray
+    from lvp.sweeps.ray_tune import RayTune  # the other executors work without Ray
 
     return RayTune(options.ray_address)

@@ -11,7 +11,7 @@ import ray
 from lvp.data.tokens.encoding import Make, Mapped, in_order
 from lvp.data.tokens.shards import Shard
 from lvp.errors import InputError
-from sweeps.ray_tune import RayTune
+from lvp.sweeps.ray_tune import RayTune
 
 
 @contextmanager

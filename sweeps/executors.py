@@ -13,14 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
+import lvp
 from lvp.errors import InputError
 from lvp.files import cache_dir
 from lvp.files.buckets import is_address
 from lvp.files.places import Directory
 from lvp.parallel.hardware import cores
-from sweeps.work import Job, Pack, Worker, described, is_full
+from lvp.sweeps.work import Job, Pack, Worker, described, is_full
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(lvp.__file__).resolve().parents[1]  # workers import lvp from here
 DEATHS = 5  # how often a pack is tried again after its worker has died
 DEVICES = ("/dev/nvidia0", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # files of accelerators
 _KEPT = ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE", "JAX_TRACEBACK")
@@ -189,7 +190,7 @@ def _stop(processes: Sequence["_Process"]) -> None:
 
 
 class _Process:
-    """A worker process (`sweeps.work.main`). Its messages go to a new file in OUT/logs."""
+    """A worker process (`lvp.sweeps.work.main`). Its messages go to a new file in OUT/logs."""
 
     def __init__(self, job: Job, number: int):
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -201,7 +202,7 @@ class _Process:
         inherited = {name: os.environ[name] for name in os.environ.keys() - set(debugging())}
         with file:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", "from sweeps.work import main; main()", json.dumps(asdict(job))],
+                [sys.executable, "-c", "from lvp.sweeps.work import main; main()", json.dumps(asdict(job))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,

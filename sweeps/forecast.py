@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.common.experiment import Calculation, SettingRuns
 from lvp.errors import InputError
+from lvp.experiments.common.experiment import Calculation, SettingRuns
 from lvp.training import task_for
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}  # seconds
@@ -87,7 +87,7 @@ def packing(
     a worker has all devices of a machine.
 
     Args:
-      machines: `sweeps.executors.Machines`.
+      machines: `lvp.sweeps.executors.Machines`.
       pack, threads: the user's choice; None follows the rule.
       mesh: sizes of the mesh; None is one device.
     """

@@ -22,17 +22,15 @@ import numpy as np
 import ray
 from ray import tune
 
-import experiments
-import lvp
-from experiments.common.experiment import SettingRuns
-from lvp import roles, training
+from lvp import experiments, roles, training
 from lvp.errors import InputError, unknown
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.files import checkpoints
 from lvp.parallel.hardware import cores
+from lvp.sweeps.executors import DEATHS, ROOT, Machines, Progress, debugging
+from lvp.sweeps.sweep import plan, prepared
+from lvp.sweeps.work import Job, Pack, Worker, described, is_full
 from lvp.training import records, task_for
-from sweeps.executors import DEATHS, ROOT, Machines, Progress, debugging
-from sweeps.sweep import plan, prepared
-from sweeps.work import Job, Pack, Worker, described, is_full
 
 SLICE = 2.0  # seconds between two results of a trial
 TRIALS_PER_WORKER = 16  # about; see `_trials`
@@ -235,14 +233,13 @@ def _start() -> None:
 
 
 def _join(address: str) -> None:
-    """Joins a Ray cluster, whose workers get the packages of this clone.
+    """Joins a Ray cluster, whose workers get this copy of lvp.
 
     Raises:
       InputError: the cluster cannot be joined.
     """
     _check_answers(address)
-    packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
-    environment = {"env_vars": Job("").variables(), "py_modules": packages}
+    environment = {"env_vars": Job("").variables(), "py_modules": [str(ROOT / "lvp")]}
     hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
     _init(f"cannot join the Ray cluster at {address}", hint, environment, address=address)
 
@@ -343,7 +340,7 @@ def trainable(
 
     Args:
       experiment: the name of an experiment of lvp.
-      preset, config: as for `sweeps.run`.
+      preset, config: as for `lvp.sweeps.run`.
       setting: the label of a setting; None is the first setting.
 
     Raises:

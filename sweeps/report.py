@@ -8,11 +8,11 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.experiment import Experiment
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figure_style
 from lvp.analysis.claims import NOT_TESTED, Claim
 from lvp.errors import InputError
+from lvp.experiments.common.experiment import Experiment
 from lvp.training import records
 
 if TYPE_CHECKING:  # workers import `sweeps` and draw nothing

@@ -1,8 +1,8 @@
 """The store of a sweep: a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
 
-    sweep.json               what the sweep fixes (`sweeps.sweep.Sweep`); created once
+    sweep.json               what the sweep fixes (`lvp.sweeps.sweep.Sweep`); created once
     experiment.py            a copy of the user's experiment file; it is never executed
-    programs/SETTING-N.json  the fingerprint of a compiled program (`sweeps.fingerprint`); created once
+    programs/SETTING-N.json  the fingerprint of a compiled program (`lvp.sweeps.fingerprint`); created once
     records/RUN.jsonl        the record of a finished run, named by the hash of its configuration; created once
     records/RUN.damaged      a record that does not match its digest; its run is trained again
     checkpoints/RUN/STEP/    the last two saved steps of an unfinished run; a step without its metadata is incomplete
@@ -11,7 +11,7 @@
     table.csv, figure.*, claims.md
                              made from the records
     tensorboard/, wandb/, mlflow/
-                             runs of a tracking tool (`sweeps.trackers`)
+                             runs of a tracking tool (`lvp.sweeps.trackers`)
     logs/                    messages of worker processes; in a directory only
 
 Nothing else is state. Every object is whole or absent, so a process may end at any time.

@@ -6,15 +6,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from experiments.common.experiment import Calculation, Experiment, SettingRuns
 from lvp import mesh_axes
 from lvp.errors import InputError
+from lvp.experiments.common.experiment import Calculation, Experiment, SettingRuns
 from lvp.files import cache_dir
 from lvp.files.places import Directory
 from lvp.files.schema import Shape, fits
+from lvp.sweeps import fingerprint, trackers
+from lvp.sweeps.store import Store
 from lvp.training import AnySetting, records, task_for
-from sweeps import fingerprint, trackers
-from sweeps.store import Store
 
 NAME = "sweep.json"
 FORMAT = 3

@@ -20,18 +20,17 @@ from typing import Any
 import jax
 import numpy as np
 
-import experiments
-from experiments.common import user_experiments
-from lvp import training
+from lvp import experiments, training
 from lvp.errors import InputError
+from lvp.experiments.common import user_experiments
 from lvp.files import FULL, cache_dir, explained
 from lvp.parallel import sharding
 from lvp.parallel.hardware import accelerator, peak_memory
+from lvp.sweeps import fingerprint, trackers
+from lvp.sweeps.store import Store
+from lvp.sweeps.sweep import Planned, Run, Sweep, check_data, plan, prepared
 from lvp.training import records, task_for
 from lvp.training.outcome import Outcome
-from sweeps import fingerprint, trackers
-from sweeps.store import Store
-from sweeps.sweep import Planned, Run, Sweep, check_data, plan, prepared
 
 log = logging.getLogger(__name__)
 RESERVED = "status"  # key of an outcome that the engine sets

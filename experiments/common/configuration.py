@@ -9,7 +9,7 @@ from lvp.errors import unknown
 from lvp.training import records
 
 if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
-    from experiments.common.experiment import Experiment
+    from lvp.experiments.common.experiment import Experiment
 
 
 def configured(experiment: "Experiment", preset: str, values: Mapping[str, Any] | None = None):

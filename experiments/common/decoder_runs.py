@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.checks import check_count, check_seeds
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, check_seeds
 from lvp.models.configs import CHOICES, OMITTED, DecoderConfig
 from lvp.training import DataConfig, OptimizerConfig, Setting, check_positive
 from lvp.training.batches import ORDERS

@@ -11,7 +11,7 @@ from lvp.training import AnySetting, DataConfig, Run, Task, tasks
 from lvp.training.outcome import Outcome
 
 if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse nothing
-    from experiments.common.adaptive_comparison import RateCurves
+    from lvp.experiments.common.adaptive_comparison import RateCurves
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Experiment:
       is called once.
     - evidence(table, config) → JSON of a committed result for `lvp.parametrization.evidence`.
     - rate_curves(table, config) → `RateCurves` of a committed result, for the replay of the adaptive design.
-    - blocks(results) → name → text of a block of README or docs (`sweeps.committed`). `results` maps the folder of each
-      committed result of the experiment to its `sweeps.committed.Result`, which has `table`, `config` and `evidence`.
+    - blocks(results) → name → text of a block of README or docs. `results` maps the folder of each committed result of
+      the experiment to its `lvp.sweeps.committed.Result`, which has `table`, `config` and `evidence`.
     - calculate(arguments, run, dataset) → outcome of a calculation's run, as JSON or as an `Outcome`. It runs in a
       worker process. `dataset` is the `lvp.data.Dataset` of the setting's data and vocab, or None.
     """

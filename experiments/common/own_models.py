@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.common.checks import check_count, check_seeds, sorted_values
-from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import Calculation, Experiment, SettingRuns
-from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
-from experiments.common.tables import losses_by_seed_and_rate, select
 from lvp import analysis, optim, roles
 from lvp.analysis import optimum_figure
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, check_seeds, sorted_values
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.common.experiment import Calculation, Experiment, SettingRuns
+from lvp.experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
+from lvp.experiments.common.tables import losses_by_seed_and_rate, select
 from lvp.models.configs import OMITTED
 from lvp.parametrization import RULES, Rule, Table, table
 from lvp.training import AnySetting, DataConfig, OptimizerConfig, Program, check_positive

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
 from lvp import analysis
 from lvp.analysis import Optimum, Powers, Slope
 from lvp.analysis.power_laws import Panel, Series, in_words, with_interval
+from lvp.experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
 
 QUANTITIES = {"d": "width d", "m": "vocabulary m"}
 

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.checks import check_count, check_names
-from experiments.common.decoder_runs import TunedRuns
-from experiments.common.experiment import SettingRuns
-from experiments.common.tables import (
+from lvp import roles
+from lvp.experiments.common.checks import check_count, check_names
+from lvp.experiments.common.decoder_runs import TunedRuns
+from lvp.experiments.common.experiment import SettingRuns
+from lvp.experiments.common.tables import (
     EMBEDDING_RATE,
     losses_by_seed_and_rate,
     run_columns,
@@ -17,7 +18,6 @@ from experiments.common.tables import (
     with_fields,
     with_optimizer,
 )
-from lvp import roles
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Shape
 from lvp.parametrization.rules import Rule

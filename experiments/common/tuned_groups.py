@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.decoder_runs import TunedRuns
-from experiments.common.tables import finished_by_seed, run_columns
 from lvp.analysis.tuned import Tuned, select
+from lvp.experiments.common.decoder_runs import TunedRuns
+from lvp.experiments.common.tables import finished_by_seed, run_columns
 from lvp.training import Run
 
 LOSS = "valid_bits_per_byte"

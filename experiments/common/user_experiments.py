@@ -16,13 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.common.configuration import configured, to_dict
-from experiments.common.names import NAMES
 from lvp.errors import InputError
+from lvp.experiments.common.configuration import configured, to_dict
+from lvp.experiments.common.names import NAMES
 from lvp.training import records
 
 if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
-    from experiments.common.experiment import Experiment, SettingRuns
+    from lvp.experiments.common.experiment import Experiment, SettingRuns
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # names become parts of directories' names
 
@@ -71,7 +71,7 @@ def load(source: Source, content: bytes | None, with_rule: "Callable[[str, Calla
 
 @cache
 def _executed(source: Source, content: bytes, with_rule: Callable) -> "Experiment":
-    from experiments.common.experiment import Experiment  # the import takes seconds
+    from lvp.experiments.common.experiment import Experiment  # the import takes seconds
 
     path = source.path
     module = types.ModuleType(f"experiment_{source.sha256[:16]}")

@@ -6,19 +6,19 @@ projection changes the output of token i by δ̄_W^i = η_W σ_E √(d + (α_i²
 exact; the second is not (`lvp.theory` has the exact form). There are three regimes of vocabulary: m fixed, m = 8 d and
 m = 64 d.
 
-`experiments.feature_learning.sign_moments` measures theorems 3 and 4, the covariances behind theorem 1.
+`lvp.experiments.feature_learning.sign_moments` measures theorems 3 and 4, the covariances behind theorem 1.
 
 Further groups go beyond the theory, with LVP's init stds and rates at m = 8 d: one-hot targets, which are a random
 permutation of the tokens, in place of assumption 2; up to 20 steps; Adam; cross-entropy. Do the powers of d survive?
 The claims are about the measured change divided by the exact form for one step. In text, δ̄_W follows no power of d,
 because the share of the most frequent token does not change smoothly with m.
 
-    python -m sweeps run feature_learning --preset laptop      2 CPU cores
+    python -m lvp.sweeps run feature_learning --preset laptop      2 CPU cores
 """
 
-from experiments.common.experiment import Experiment
-from experiments.feature_learning import analysis, calculation, claims, config, figure
-from experiments.feature_learning.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.feature_learning import analysis, calculation, claims, config, figure
+from lvp.experiments.feature_learning.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

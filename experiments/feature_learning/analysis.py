@@ -6,8 +6,10 @@ A part is the contribution of one matrix to the change of the output (`PARTS`). 
 
 import numpy as np
 
-from experiments.feature_learning import sign_moments
-from experiments.feature_learning.config import (
+from lvp import analysis
+from lvp.analysis.power_laws import in_words
+from lvp.experiments.feature_learning import sign_moments
+from lvp.experiments.feature_learning.config import (
     GROUPS,
     GROWING,
     PARTS,
@@ -18,8 +20,6 @@ from experiments.feature_learning.config import (
     regimes,
     smallest,
 )
-from lvp import analysis
-from lvp.analysis.power_laws import in_words
 from lvp.parametrization import Table
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from experiments.feature_learning import sign_moments
-from experiments.feature_learning.config import GROUPS, THEOREM, trained_draws
 from lvp import theory
+from lvp.experiments.feature_learning import sign_moments
+from lvp.experiments.feature_learning.config import GROUPS, THEOREM, trained_draws
 from lvp.parametrization import table
 
 

@@ -6,11 +6,11 @@ Theorem 1 states orders in m and d, so its claims are about the power of d. Its 
 import math
 from collections.abc import Iterator
 
-from experiments.feature_learning import sign_moments
-from experiments.feature_learning.analysis import error_of, power, relative_to_theorem, rows_of, steps_in_words
-from experiments.feature_learning.config import GROUPS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config
 from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
+from lvp.experiments.feature_learning import sign_moments
+from lvp.experiments.feature_learning.analysis import error_of, power, relative_to_theorem, rows_of, steps_in_words
+from lvp.experiments.feature_learning.config import GROUPS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config
 
 PAPER_A = "Hayou & Liu 2025"
 ASSUMED = "under assumption 2: E W − Z is replaced by iid N(0, 1)"

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from experiments.common.checks import check_count, sorted_values
-from experiments.common.experiment import Calculation, SettingRuns
-from experiments.feature_learning import sign_moments
 from lvp.data.tokens.tokenizers import SMALLEST
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, sorted_values
+from lvp.experiments.common.experiment import Calculation, SettingRuns
+from lvp.experiments.feature_learning import sign_moments
 from lvp.parametrization import Table, table
 from lvp.training import DataConfig
 

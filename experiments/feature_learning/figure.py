@@ -2,7 +2,9 @@
 
 import re
 
-from experiments.feature_learning.analysis import (
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.power_laws import Panel, Series, in_words
+from lvp.experiments.feature_learning.analysis import (
     error_of,
     one_step_power,
     power,
@@ -10,9 +12,7 @@ from experiments.feature_learning.analysis import (
     rows_of,
     steps_in_words,
 )
-from experiments.feature_learning.config import GROUPS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config, regimes
-from lvp.analysis.figure_style import sheet
-from lvp.analysis.power_laws import Panel, Series, in_words
+from lvp.experiments.feature_learning.config import GROUPS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config, regimes
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

@@ -7,18 +7,18 @@ read the same bytes of text. The loss is the validation loss in bits per byte.
 Every shape (d, m) tunes the hidden rate together with the ratio. The selecting seeds train a coarse grid of both and
 choose η_hidden · d. The judging seeds, which are other seeds, train at least five ratios at this value.
 
-    python -m sweeps run fresh_text --preset laptop --corpus wikitext2         the paper's model, m 1024
-    python -m sweeps run fresh_text --preset today --corpus wikitext2          RMSNorm, rotary positions, rows not × √d
-    python -m sweeps run fresh_text --preset vocabulary --corpus wikitext2     m 512 to 8192 at d 64 and 128
-    python -m sweeps run fresh_text --preset growing --corpus wikitext2        m = 8 d
-    python -m sweeps run fresh_text --preset practice --corpus wikitext2       decay and schedule; Muon
+    python -m lvp.sweeps run fresh_text --preset laptop --corpus wikitext2         the paper's model, m 1024
+    python -m lvp.sweeps run fresh_text --preset today --corpus wikitext2          RMSNorm, rotary positions, plain rows
+    python -m lvp.sweeps run fresh_text --preset vocabulary --corpus wikitext2     m 512 to 8192 at d 64 and 128
+    python -m lvp.sweeps run fresh_text --preset growing --corpus wikitext2        m = 8 d
+    python -m lvp.sweeps run fresh_text --preset practice --corpus wikitext2       decay and schedule; Muon
 
 `docs/fresh_text.md` has the thresholds that decide the claims. They were fixed on 2026-11-26, before these sweeps.
 """
 
-from experiments.common.experiment import Experiment
-from experiments.fresh_text import analysis, claims, config, figure
-from experiments.fresh_text.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.fresh_text import analysis, claims, config, figure
+from lvp.experiments.fresh_text.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

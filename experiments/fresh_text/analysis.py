@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.common.tables import HIDDEN_RATE, losses_by_seed_and_rate, select, with_fields, with_optimizer
-from experiments.fresh_text.config import (
+from lvp import analysis
+from lvp.analysis import Optimum
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.slopes import Slope
+from lvp.experiments.common.tables import HIDDEN_RATE, losses_by_seed_and_rate, select, with_fields, with_optimizer
+from lvp.experiments.fresh_text.config import (
     COARSE_STEP,
     GROUPS,
     LEAST_JUDGED,
@@ -24,11 +28,7 @@ from experiments.fresh_text.config import (
     run,
     setting_of,
 )
-from experiments.fresh_text.minimum import Minimum, minimum
-from lvp import analysis
-from lvp.analysis import Optimum
-from lvp.analysis.measurement import Measurement
-from lvp.analysis.slopes import Slope
+from lvp.experiments.fresh_text.minimum import Minimum, minimum
 from lvp.training import Run
 
 LOSS = "valid_bits_per_byte"

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.fresh_text.analysis import Law, Reading, law, of_group, percent, read, varied, vocabulary
-from experiments.fresh_text.config import GROUPS, Config, entering
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
+from lvp.experiments.fresh_text.analysis import Law, Reading, law, of_group, percent, read, varied, vocabulary
+from lvp.experiments.fresh_text.config import GROUPS, Config, entering
 
 NEAR = 0.25  # an exponent's interval supports a candidate within this distance; half the distance of two candidates
 LEAST_P = 0.05  # of the scatter about the power law

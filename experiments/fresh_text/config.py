@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from experiments.common.checks import check_count, check_names, check_schedule
-from experiments.common.decoder_runs import TunedRuns, hidden_rate
-from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, check_names, check_schedule
+from lvp.experiments.common.decoder_runs import TunedRuns, hidden_rate
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Table, row_multiplier, table
 from lvp.training import OptimizerConfig, Run, Setting, check_positive

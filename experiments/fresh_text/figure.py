@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fresh_text.analysis import Law, Reading, law, read, varied, vocabulary
-from experiments.fresh_text.claims import CANDIDATES, NEAR
-from experiments.fresh_text.config import GROUPS, Config
 from lvp.analysis.claims import judge
 from lvp.analysis.figure_style import INK, MARKERS, REFERENCE, decimal, sheet
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import COLOURS, DASHES
+from lvp.experiments.fresh_text.analysis import Law, Reading, law, read, varied, vocabulary
+from lvp.experiments.fresh_text.claims import CANDIDATES, NEAR
+from lvp.experiments.fresh_text.config import GROUPS, Config
 
 _NAMES = {0.0: "one rate: d^0", 0.5: "Hayou & Liu: √d", 1.0: "Kalra & Barkeshli: d"}
 _HIGHEST = 8.0  # % above the best, the upper end of the panels of curves

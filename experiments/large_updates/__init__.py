@@ -11,13 +11,13 @@ Kosson, Messmer & Jaggi 2024, appendix A, train ResNet-20 on CIFAR-10 with rotat
 Section 5 and appendix B.2: multiplying a normalised kernel by c multiplies its gradient by 1/c and its second
 derivative by 1/c². A calculation in the same network at its init tests this, and the angles of SGD and Adam updates.
 
-    python -m sweeps run large_updates --preset laptop      2 CPU cores; scikit-learn's digits at 16 × 16
-    python -m sweeps run large_updates --preset paper --corpus cifar10:DIR
+    python -m lvp.sweeps run large_updates --preset laptop      2 CPU cores; scikit-learn's digits at 16 × 16
+    python -m lvp.sweeps run large_updates --preset paper --corpus cifar10:DIR
 """
 
-from experiments.common.experiment import Experiment
-from experiments.large_updates import analysis, claims, config, figure, scale_invariance
-from experiments.large_updates.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.large_updates import analysis, claims, config, figure, scale_invariance
+from lvp.experiments.large_updates.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -5,9 +5,9 @@ The first phase is the first epochs of training. The scale multiplies the rate i
 
 import numpy as np
 
-from experiments.common.tables import HORIZON_LOSS, finished_by_seed, lists_by_row, with_fields, with_horizon_loss
-from experiments.large_updates.config import GROUPS, Config, run_of, trained
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.tables import HORIZON_LOSS, finished_by_seed, lists_by_row, with_fields, with_horizon_loss
+from lvp.experiments.large_updates.config import GROUPS, Config, run_of, trained
 from lvp.training import steps_of_parts
 
 FEW = "few images"

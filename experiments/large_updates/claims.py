@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.large_updates import scale_invariance
-from experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
-from experiments.large_updates.config import GROUPS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.large_updates import scale_invariance
+from lvp.experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
+from lvp.experiments.large_updates.config import GROUPS, Config
 
 SOURCE = "Kosson, Messmer & Jaggi 2024, appendix A"
 DIED = "difference in the fraction of dead ReLUs at the end"

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.checks import check_count, check_names, check_points, check_seeds, sorted_values
-from experiments.common.experiment import Calculation, SettingRuns
-from experiments.large_updates import scale_invariance
-from experiments.large_updates.resnet import ResNetConfig
-from experiments.large_updates.training import ImageDataConfig, ImageRun, ImageSetting
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, check_names, check_points, check_seeds, sorted_values
+from lvp.experiments.common.experiment import Calculation, SettingRuns
+from lvp.experiments.large_updates import scale_invariance
+from lvp.experiments.large_updates.resnet import ResNetConfig
+from lvp.experiments.large_updates.training import ImageDataConfig, ImageRun, ImageSetting
 from lvp.training import OptimizerConfig, check_positive
 
 

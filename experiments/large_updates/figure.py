@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from experiments.large_updates.analysis import accuracy, measured_epochs, over_epochs
-from experiments.large_updates.config import GROUPS, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.large_updates.analysis import accuracy, measured_epochs, over_epochs
+from lvp.experiments.large_updates.config import GROUPS, Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

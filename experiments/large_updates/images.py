@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.large_updates import cifar10, digits
 from lvp.errors import InputError
+from lvp.experiments.large_updates import cifar10, digits
 from lvp.files import storage
 
 _FORMAT = 1  # version of the cached files

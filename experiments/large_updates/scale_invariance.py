@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common.tables import finished_by_seed
-from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, resnet
 from lvp import measures, roles
 from lvp.analysis.claims import Question
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.tables import finished_by_seed
+from lvp.experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, resnet
 
 SOURCE = "Kosson, Messmer & Jaggi 2024, section 5 and appendix B.2"
 ARGUMENTS: Mapping[str, Any] = {

@@ -11,10 +11,10 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from experiments.large_updates import batches, dead_units
-from experiments.large_updates.images import Images, load_images
-from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
 from lvp.errors import InputError
+from lvp.experiments.large_updates import batches, dead_units
+from lvp.experiments.large_updates.images import Images, load_images
+from lvp.experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
 from lvp.files import storage
 from lvp.models.configs import OMITTED
 from lvp.parametrization import uniform
@@ -28,7 +28,7 @@ from lvp.training.tasks import Task
 class ImageDataConfig:
     """The images of a setting and their augmentation."""
 
-    corpus: str  # as in `experiments.large_updates.images.load_images`
+    corpus: str  # as in `lvp.experiments.large_updates.images.load_images`
     pad: int = 4  # black pixels added on every side before a random crop
     flip: bool = True  # random horizontal flips
 

@@ -7,8 +7,8 @@ held-out size moves one axis: width, vocabulary, depth, batch or number of token
 The gap of an entry at a size is its loss divided by the loss of a reference, minus 1. The reference is tuned at the
 size itself: LVP's init, and the hidden rate and the embedding rate as free numbers. Some seeds tune, the others judge.
 
-    python -m sweeps run leaderboard --preset laptop --corpus wikitext2      2 CPU cores
-    python -m sweeps run leaderboard --rule mine.py                        with your own rule
+    python -m lvp.sweeps run leaderboard --preset laptop --corpus wikitext2      2 CPU cores
+    python -m lvp.sweeps run leaderboard --rule mine.py                        with your own rule
 
 `mine.py` defines a function `rule(width, vocab)` as in `lvp.parametrization.table`.
 """
@@ -17,11 +17,11 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from experiments.common.experiment import Experiment
-from experiments.common.transferred_entries import ENTRIES, Entry
-from experiments.leaderboard import analysis, blocks, claims, config, figure
-from experiments.leaderboard.config import PRESETS, Config
 from lvp.errors import InputError
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.common.transferred_entries import ENTRIES, Entry
+from lvp.experiments.leaderboard import analysis, blocks, claims, config, figure
+from lvp.experiments.leaderboard.config import PRESETS, Config
 from lvp.parametrization import table
 from lvp.parametrization.rules import Rule
 from lvp.roles import ROLES

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.transferred_entries import (
+from lvp.analysis import tuned
+from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
     chosen_entries,
@@ -16,9 +18,7 @@ from experiments.common.transferred_entries import (
     runs_by_label,
     setting_of,
 )
-from experiments.leaderboard.config import BASE, Config, Reference, labels, references
-from lvp.analysis import tuned
-from lvp.analysis.measurement import Measurement
+from lvp.experiments.leaderboard.config import BASE, Config, Reference, labels, references
 from lvp.training import Run
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.leaderboard.analysis import read
 from lvp.analysis import markdown
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.leaderboard.analysis import read
 from lvp.parametrization import evidence, published
 
 MAIN = "laptop-wikitext2"  # the result of the README's table
@@ -15,7 +15,7 @@ def blocks(results: Mapping[str, Any]) -> dict[str, str]:
     """The blocks "transfer" and "published-ratios" of the result `MAIN`; no block without it.
 
     Args:
-      results: see `experiments.common.experiment.Experiment`.
+      results: see `lvp.experiments.common.experiment.Experiment`.
     """
     if (main := results.get(MAIN)) is None:
         return {}

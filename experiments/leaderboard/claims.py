@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.common.transferred_entries import Entry, chosen_entries
-from experiments.leaderboard.analysis import Reading, read
-from experiments.leaderboard.config import BASE, RECOMMENDED, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.transferred_entries import Entry, chosen_entries
+from lvp.experiments.leaderboard.analysis import Reading, read
+from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Config
 
 TUNED = "tuned at the base only"
 

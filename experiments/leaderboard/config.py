@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
-from experiments.common.checks import check_count, sorted_values
-from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import SettingRuns
-from experiments.common.transferred_entries import (
+from lvp.experiments.common.checks import check_count, sorted_values
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.common.experiment import SettingRuns
+from lvp.experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
     TransferRuns,

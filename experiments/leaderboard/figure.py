@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.common.transferred_entries import Entry, chosen_entries
-from experiments.leaderboard.analysis import read
-from experiments.leaderboard.config import BASE, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.heat_maps import Dots, Heat
+from lvp.experiments.common.transferred_entries import Entry, chosen_entries
+from lvp.experiments.leaderboard.analysis import read
+from lvp.experiments.leaderboard.config import BASE, Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial, entries: Mapping[str, Entry]):

@@ -13,13 +13,13 @@ The rows of E enter plain or divided by their root mean square. Two scaling argu
 - alignment: the move of a row, aligned with the columns of the initial W, moves a logit by order 1. The logit moves by
   η_E t √d for plain rows (d^(−1/2)), and by √d times as much for rows / RMS (d^(−1)).
 
-    python -m sweeps run linear_network --preset laptop      2 CPU cores
-    python -m sweeps run linear_network --preset gpu         one accelerator
+    python -m lvp.sweeps run linear_network --preset laptop      2 CPU cores
+    python -m lvp.sweeps run linear_network --preset gpu         one accelerator
 """
 
-from experiments.common.experiment import Experiment
-from experiments.linear_network import analysis, calculation, claims, config, figure
-from experiments.linear_network.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.linear_network import analysis, calculation, claims, config, figure
+from lvp.experiments.linear_network.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from experiments.common.shape_powers import optima_lines, power_lines
-from experiments.common.tables import select
-from experiments.linear_network.config import Config, name_of
 from lvp import analysis
 from lvp.analysis import Optimum
+from lvp.experiments.common.shape_powers import optima_lines, power_lines
+from lvp.experiments.common.tables import select
+from lvp.experiments.linear_network.config import Config, name_of
 
 
 def losses(table, config: Config, rows: str, steps: int) -> list[np.ndarray]:

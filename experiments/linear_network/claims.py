@@ -1,10 +1,10 @@
 """The claims of `linear_network`."""
 
-from experiments.common.shape_powers import joint_powers, slope_along
-from experiments.linear_network.analysis import optima
-from experiments.linear_network.config import ALIGNMENT, GROWING, GROWTH, POWERS, Config, name_of
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds, judge
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.shape_powers import joint_powers, slope_along
+from lvp.experiments.linear_network.analysis import optima
+from lvp.experiments.linear_network.config import ALIGNMENT, GROWING, GROWTH, POWERS, Config, name_of
 
 PAPER_A = "Hayou & Liu 2025"
 RULES = (0.0, -0.5, -1.0)  # powers of d: SP and μP, LVP, and the power of the hidden rate

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from experiments.common.checks import check_names, check_seeds, sorted_values
-from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import Calculation, SettingRuns
-from experiments.common.shape_powers import Slice, slices
-from experiments.width_vocab.config import READINGS
 from lvp.data.tokens.tokenizers import SMALLEST
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_names, check_seeds, sorted_values
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.common.experiment import Calculation, SettingRuns
+from lvp.experiments.common.shape_powers import Slice, slices
+from lvp.experiments.width_vocab.config import READINGS
 from lvp.training import DataConfig, check_positive
 
 VOCAB_PER_WIDTH = 8

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from experiments.common.shape_powers import optima_panel
-from experiments.linear_network.analysis import losses, optima
-from experiments.linear_network.config import GROWING, GROWTH, POWERS, VOCAB_PER_WIDTH, Config, name_of
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.common.shape_powers import optima_panel
+from lvp.experiments.linear_network.analysis import losses, optima
+from lvp.experiments.linear_network.config import GROWING, GROWTH, POWERS, VOCAB_PER_WIDTH, Config, name_of
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

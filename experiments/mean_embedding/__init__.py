@@ -11,12 +11,12 @@ higher loss?
 All roles have one rate and init std d^(−1/2). Groups named "√d" multiply the embedding's rate by √d. Rates are tuned on
 the validation loss of the first seed; the other seeds run at the tuned rate only.
 
-    python -m sweeps run mean_embedding --preset laptop      2 CPU cores
+    python -m lvp.sweeps run mean_embedding --preset laptop      2 CPU cores
 """
 
-from experiments.common.experiment import Experiment
-from experiments.mean_embedding import analysis, claims, config, figure
-from experiments.mean_embedding.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.mean_embedding import analysis, claims, config, figure
+from lvp.experiments.mean_embedding.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -5,8 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.tables import MATRICES, finished_by_seed, lists_by_row, mean_of_finite, select, with_optimizer
-from experiments.mean_embedding.config import (
+from lvp.analysis.tuned import Selected, Tuned
+from lvp.analysis.tuned import select as select_rate
+from lvp.experiments.common.tables import (
+    MATRICES,
+    finished_by_seed,
+    lists_by_row,
+    mean_of_finite,
+    select,
+    with_optimizer,
+)
+from lvp.experiments.mean_embedding.config import (
     EMBEDDING_PATH,
     GROUPS,
     HEAD_PATH,
@@ -17,8 +26,6 @@ from experiments.mean_embedding.config import (
     run,
     setting_of,
 )
-from lvp.analysis.tuned import Selected, Tuned
-from lvp.analysis.tuned import select as select_rate
 from lvp.training import Run
 
 

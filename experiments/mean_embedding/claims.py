@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.mean_embedding.analysis import (
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds, unless_at_edge
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import difference
+from lvp.experiments.mean_embedding.analysis import (
     at_edge,
     at_last_step,
     largest_by_seed,
@@ -13,10 +16,7 @@ from experiments.mean_embedding.analysis import (
     tuned,
     tuned_runs,
 )
-from experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, HEADS, Config
-from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds, unless_at_edge
-from lvp.analysis.measurement import Measurement
-from lvp.analysis.tuned import difference
+from lvp.experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, HEADS, Config
 
 DRIFT = "drift of the mean row over the mean norm of a row, at the end; t interval over seeds"
 OWN_RATE = "each group at its own tuned rate"

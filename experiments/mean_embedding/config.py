@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from experiments.common.checks import check_count, check_names, check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, check_names, check_seeds, sorted_values
+from lvp.experiments.common.decoder_runs import DecoderRuns, geometric
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.parametrization import table, uniform
 from lvp.training import OptimizerConfig, Run, Setting
 

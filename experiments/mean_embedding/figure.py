@@ -4,12 +4,12 @@ from itertools import product
 
 import numpy as np
 
-from experiments.common.tables import mean_of_finite
-from experiments.mean_embedding.analysis import at_last_step, over_steps, tuned_runs
-from experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, OPTIMIZERS, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.analysis.update_vectors import toys
+from lvp.experiments.common.tables import mean_of_finite
+from lvp.experiments.mean_embedding.analysis import at_last_step, over_steps, tuned_runs
+from lvp.experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, OPTIMIZERS, Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

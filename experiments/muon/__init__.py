@@ -9,12 +9,12 @@ et al. 2025, arXiv 2502.16982). A further group has nanochat's rates, init and M
 
 Every group tunes one hyperparameter, with equally many values and on the same seeds. The claims use other seeds.
 
-    python -m sweeps run muon --preset laptop --corpus wikitext2      2 CPU cores
+    python -m lvp.sweeps run muon --preset laptop --corpus wikitext2      2 CPU cores
 """
 
-from experiments.common.experiment import Experiment
-from experiments.muon import analysis, claims, config, figure
-from experiments.muon.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.muon import analysis, claims, config, figure
+from lvp.experiments.muon.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

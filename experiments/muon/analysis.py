@@ -4,10 +4,10 @@ from functools import partial
 
 import numpy as np
 
-from experiments.common.tables import with_optimizer
-from experiments.common.tuned_groups import TunedGroup, judging_runs, tuned_group
-from experiments.muon.config import Config, Group, groups, run, setting_label, setting_of, tuned_values
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.tables import with_optimizer
+from lvp.experiments.common.tuned_groups import TunedGroup, judging_runs, tuned_group
+from lvp.experiments.muon.config import Config, Group, groups, run, setting_label, setting_of, tuned_values
 from lvp.training import Run
 
 

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from experiments.common.tuned_groups import TunedGroup
-from experiments.muon.analysis import tuned
-from experiments.muon.config import LVP_POWER, NANOCHAT, Config, Group
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.tuned import difference
+from lvp.experiments.common.tuned_groups import TunedGroup
+from lvp.experiments.muon.analysis import tuned
+from lvp.experiments.muon.config import LVP_POWER, NANOCHAT, Config, Group
 
 NEAR = 0.01  # bits per byte
 SOURCE = f"{OUR_RESULT}, after Hayou & Liu 2025, section 4.2"  # the paper's sentence is about a 1B model

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from experiments.common.checks import check_count, sorted_values
-from experiments.common.decoder_runs import TunedRuns, geometric
-from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, sorted_values
+from lvp.experiments.common.decoder_runs import TunedRuns, geometric
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import table
 from lvp.parametrization.rules import PAPER_RULES

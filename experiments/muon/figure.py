@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from experiments.muon.analysis import tuned
-from experiments.muon.config import NANOCHAT, Config, Group
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.muon.analysis import tuned
+from lvp.experiments.muon.config import NANOCHAT, Config, Group
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

@@ -9,12 +9,12 @@ optimizer; here it is AdamW. The embedding's rate is a ratio times the rate of a
 
 The corpus is not public. Any text serves here, since perplexities are compared between ratios and not with the paper.
 
-    python -m sweeps run pretrain_1b --preset laptop --corpus wikitext2      2 CPU cores
+    python -m lvp.sweeps run pretrain_1b --preset laptop --corpus wikitext2      2 CPU cores
 """
 
-from experiments.common.experiment import Experiment
-from experiments.pretrain_1b import analysis, claims, config, figure
-from experiments.pretrain_1b.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.pretrain_1b import analysis, claims, config, figure
+from lvp.experiments.pretrain_1b.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, finished_by_seed, lists_by_row
-from experiments.pretrain_1b.config import Config, judging_runs
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Selected, Tuned, select
+from lvp.experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, finished_by_seed, lists_by_row
+from lvp.experiments.pretrain_1b.config import Config, judging_runs
 from lvp.training import Run
 
 

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.pretrain_1b.analysis import (
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import Tuned, difference
+from lvp.experiments.pretrain_1b.analysis import (
     ratio_label,
     selected_rate,
     tuned,
@@ -17,10 +20,7 @@ from experiments.pretrain_1b.analysis import (
     values_by_seed,
     word_perplexities,
 )
-from experiments.pretrain_1b.config import PRESETS, Config
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
-from lvp.analysis.measurement import Measurement
-from lvp.analysis.tuned import Tuned, difference
+from lvp.experiments.pretrain_1b.config import PRESETS, Config
 
 PAPER_A = "Hayou & Liu 2025"
 UNIT = "nats per token of validation text"

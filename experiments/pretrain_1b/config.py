@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.checks import check_count, check_points, check_schedule, check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns
-from experiments.common.experiment import SettingRuns
 from lvp.analysis.claims import refusal
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, check_points, check_schedule, check_seeds, sorted_values
+from lvp.experiments.common.decoder_runs import DecoderRuns
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.parametrization import table, uniform
 from lvp.training import OptimizerConfig, Run, Setting, check_positive
 

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from experiments.pretrain_1b.analysis import (
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.pretrain_1b.analysis import (
     ratio_label,
     tuned_rate,
     validation_curves,
     values_by_seed,
     word_perplexities,
 )
-from experiments.pretrain_1b.config import Config
-from lvp.analysis.figure_style import sheet
-from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.pretrain_1b.config import Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

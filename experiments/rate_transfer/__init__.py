@@ -13,13 +13,13 @@ here are ours. Every rule is tuned at every width:
 The transfer gap is the cost of not tuning at the width: the loss with the constant that is best at the base, above the
 loss with the constant that is best at the width.
 
-    python -m sweeps run rate_transfer --preset laptop --corpus wikitext2      2 CPU cores
-    python -m sweeps run rate_transfer --preset gpu                            one accelerator
+    python -m lvp.sweeps run rate_transfer --preset laptop --corpus wikitext2      2 CPU cores
+    python -m lvp.sweeps run rate_transfer --preset gpu                            one accelerator
 """
 
-from experiments.common.experiment import Experiment
-from experiments.rate_transfer import analysis, blocks, claims, config, figure
-from experiments.rate_transfer.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.rate_transfer import analysis, blocks, claims, config, figure
+from lvp.experiments.rate_transfer.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -6,14 +6,14 @@ from itertools import product
 
 import numpy as np
 
-from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
-from experiments.common.transferred_entries import losses_of, rows_of, run_of, runs_by_label, setting_of
-from experiments.rate_transfer.config import Config, labels
 from lvp import analysis
 from lvp.analysis import Optimum, Slope
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
 from lvp.analysis.tuned import Selected, Tuned, difference, select
+from lvp.experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
+from lvp.experiments.common.transferred_entries import losses_of, rows_of, run_of, runs_by_label, setting_of
+from lvp.experiments.rate_transfer.config import Config, labels
 from lvp.training import Run
 
 

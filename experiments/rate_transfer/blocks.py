@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.rate_transfer.analysis import read
 from lvp.analysis import markdown
 from lvp.analysis.power_laws import in_words
+from lvp.experiments.rate_transfer.analysis import read
 from lvp.parametrization import published
 
 MAIN = "laptop-wikitext2"
@@ -16,7 +16,7 @@ def blocks(results: Mapping[str, Any]) -> dict[str, str]:
     """The block "published-sweeps" of the result `MAIN`; no block without it.
 
     Args:
-      results: see `experiments.common.experiment.Experiment`.
+      results: see `lvp.experiments.common.experiment.Experiment`.
     """
     return {"published-sweeps": published_sweeps(results[MAIN])} if MAIN in results else {}
 

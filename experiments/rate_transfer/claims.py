@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from experiments.rate_transfer.analysis import Transfer, TunedWidth, read
-from experiments.rate_transfer.config import Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
+from lvp.experiments.rate_transfer.analysis import Transfer, TunedWidth, read
+from lvp.experiments.rate_transfer.config import Config
 
 KALRA = "Kalra & Barkeshli 2026, abstract"
 SP, FAST, MUP, LVP = "SP", "SP (embedding × d)", "μP", "LVP"

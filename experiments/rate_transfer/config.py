@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from itertools import product
 
-from experiments.common.checks import sorted_values
-from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import SettingRuns
-from experiments.common.transferred_entries import (
+from lvp.errors import InputError
+from lvp.experiments.common.checks import sorted_values
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.common.experiment import SettingRuns
+from lvp.experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
     TransferRuns,
@@ -15,7 +16,6 @@ from experiments.common.transferred_entries import (
     run_of,
     settings_of,
 )
-from lvp.errors import InputError
 from lvp.parametrization import Shape
 
 

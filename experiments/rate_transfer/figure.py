@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.rate_transfer.analysis import Transfer, penalty, read
-from experiments.rate_transfer.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
+from lvp.experiments.rate_transfer.analysis import Transfer, penalty, read
+from lvp.experiments.rate_transfer.config import Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

@@ -19,13 +19,13 @@ about LionAR are tested at the paper's batch of 480 only. φ is per sequence. Th
 than the paper's 1024 tokens. With the same model, φ is then smaller, because a gradient averages over fewer tokens. The
 two larger presets train GPT-2's decoder. The decoder of the smaller presets has sinusoidal positions and no biases.
 
-    python -m sweeps run representation_change --preset laptop      2 CPU cores
-    python -m sweeps run representation_change --preset laptop --set groups=      equation 9 alone
+    python -m lvp.sweeps run representation_change --preset laptop      2 CPU cores
+    python -m lvp.sweeps run representation_change --preset laptop --set groups=      equation 9 alone
 """
 
-from experiments.common.experiment import Experiment
-from experiments.representation_change import analysis, claims, config, equation_nine, figure
-from experiments.representation_change.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.representation_change import analysis, claims, config, equation_nine, figure
+from lvp.experiments.representation_change.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

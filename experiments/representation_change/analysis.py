@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from experiments.common.tables import finished_by_seed, lists_by_row, mean_of_finite, select
-from experiments.representation_change import equation_nine
-from experiments.representation_change.config import GROUPS, PAPER_BATCH, ROLE, Config, warmup_steps
+from lvp.experiments.common.tables import finished_by_seed, lists_by_row, mean_of_finite, select
+from lvp.experiments.representation_change import equation_nine
+from lvp.experiments.representation_change.config import GROUPS, PAPER_BATCH, ROLE, Config, warmup_steps
 
 # Parts of the steps: the end of φ's first values, the start of its last values, and the time that momentum needs.
 EARLY, LATE, SETTLED = 0.01, 0.5, 0.05

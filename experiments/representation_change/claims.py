@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.representation_change import equation_nine
-from experiments.representation_change.analysis import (
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
+from lvp.analysis.measurement import Measurement
+from lvp.experiments.representation_change import equation_nine
+from lvp.experiments.representation_change.analysis import (
     EARLY,
     JOINT_SNR,
     LATE,
@@ -17,9 +19,7 @@ from experiments.representation_change.analysis import (
     falls,
     runs_by_seed,
 )
-from experiments.representation_change.config import GROUPS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
-from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
-from lvp.analysis.measurement import Measurement
+from lvp.experiments.representation_change.config import GROUPS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
 
 SOURCE = "Kosson et al. 2024, figure 4"
 NEARLY_ALL = 0.9  # of training

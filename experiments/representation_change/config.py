@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.checks import check_count, check_points, check_schedule, sorted_values
-from experiments.common.decoder_runs import DecoderRuns
-from experiments.common.experiment import Calculation, SettingRuns
-from experiments.representation_change import equation_nine
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, check_points, check_schedule, sorted_values
+from lvp.experiments.common.decoder_runs import DecoderRuns
+from lvp.experiments.common.experiment import Calculation, SettingRuns
+from lvp.experiments.representation_change import equation_nine
 from lvp.models.configs import GPT2_FORM
 from lvp.parametrization import table, uniform
 from lvp.training import OptimizerConfig, Run, Setting, check_positive

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.representation_change import equation_nine
-from experiments.representation_change.analysis import NEURON_SNR, SETTLED, over_steps, runs_by_seed
-from experiments.representation_change.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.representation_change import equation_nine
+from lvp.experiments.representation_change.analysis import NEURON_SNR, SETTLED, over_steps, runs_by_seed
+from lvp.experiments.representation_change.config import Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

@@ -9,13 +9,13 @@ this is the RMS of the positions that the model adds to the rows, up to one cons
 The sweep changes one factor at a time: width, row factor, horizon, amplitude of the positions, init std of the rows,
 kind of positions, optimizer. Other laws are compared on the same optima.
 
-    python -m sweeps run row_growth --preset laptop      2 CPU cores
-    python -m sweeps run row_growth --preset gpu         one accelerator
+    python -m lvp.sweeps run row_growth --preset laptop      2 CPU cores
+    python -m lvp.sweeps run row_growth --preset gpu         one accelerator
 """
 
-from experiments.common.experiment import Experiment
-from experiments.row_growth import analysis, claims, config, figure
-from experiments.row_growth.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.row_growth import analysis, claims, config, figure
+from lvp.experiments.row_growth.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

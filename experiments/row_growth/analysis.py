@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
-from experiments.common.tables import (
+from lvp import analysis
+from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
+from lvp.experiments.common.tables import (
     EMBEDDING_RATE,
     HORIZON_LOSS,
     finished_by_seed,
@@ -20,7 +22,7 @@ from experiments.common.tables import (
     with_horizon_loss,
     with_optimizer,
 )
-from experiments.row_growth.config import (
+from lvp.experiments.row_growth.config import (
     OPTIMIZERS,
     Config,
     Variant,
@@ -34,9 +36,7 @@ from experiments.row_growth.config import (
     setting,
     variants,
 )
-from experiments.row_growth.laws import LAWS, QUANTITIES, Spread, spread
-from lvp import analysis
-from lvp.analysis.measurement import Measurement
+from lvp.experiments.row_growth.laws import LAWS, QUANTITIES, Spread, spread
 
 MODEL_FIELDS = ("width", "embedding_multiplier", "positions", "position_amplitude")
 

@@ -1,6 +1,7 @@
 """The claims of `row_growth`: a prediction of this project, not of a paper."""
 
-from experiments.row_growth.analysis import (
+from lvp.analysis.claims import Claim, Question, Seeds
+from lvp.experiments.row_growth.analysis import (
     LAW,
     best_rival,
     exponents,
@@ -11,9 +12,8 @@ from experiments.row_growth.analysis import (
     regular,
     spreads,
 )
-from experiments.row_growth.config import OPTIMIZERS, Config
-from experiments.row_growth.laws import LAWS
-from lvp.analysis.claims import Claim, Question, Seeds
+from lvp.experiments.row_growth.config import OPTIMIZERS, Config
+from lvp.experiments.row_growth.laws import LAWS
 
 SOURCE = "prediction of docs/row_growth.md"
 # Factor → rival powers, as in `lvp.analysis.claims.judge`.

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.common.checks import check_count, check_names, check_points, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
-from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, check_names, check_points, sorted_values
+from lvp.experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import CHOICES, DecoderConfig, forward_multipliers
 from lvp.parametrization import row_multiplier, table
 from lvp.training import OptimizerConfig, Run, Setting, check_positive

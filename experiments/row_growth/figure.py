@@ -5,7 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.row_growth.analysis import (
+from lvp.analysis.figure_style import FIT, INK, REFERENCE, decimal, sheet
+from lvp.analysis.heat_maps import Dots
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.row_growth.analysis import (
     LAW,
     Point,
     exponents,
@@ -16,12 +20,8 @@ from experiments.row_growth.analysis import (
     records_of,
     spreads,
 )
-from experiments.row_growth.config import Config, base, growths, measured_steps
-from experiments.row_growth.laws import LAWS, QUANTITIES
-from lvp.analysis.figure_style import FIT, INK, REFERENCE, decimal, sheet
-from lvp.analysis.heat_maps import Dots
-from lvp.analysis.measurement import Measurement
-from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.row_growth.config import Config, base, growths, measured_steps
+from lvp.experiments.row_growth.laws import LAWS, QUANTITIES
 
 
 @dataclass(frozen=True)

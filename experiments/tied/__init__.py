@@ -13,12 +13,12 @@ number. LVP asks for two: the embedding's is √d times that of the head. The gr
 Text is read once. The model has learned positions, as GPT-2, whose rows are added to the tied matrix'. Each group tunes
 the hidden rate with equally many values and on the same seeds. The claims use other seeds.
 
-    python -m sweeps run tied --preset laptop --corpus wikitext2      2 CPU cores
+    python -m lvp.sweeps run tied --preset laptop --corpus wikitext2      2 CPU cores
 """
 
-from experiments.common.experiment import Experiment
-from experiments.tied import analysis, config
-from experiments.tied.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.tied import analysis, config
+from lvp.experiments.tied.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -6,14 +6,14 @@ from itertools import product
 
 import numpy as np
 
-from experiments.common.tables import with_fields
-from experiments.common.tuned_groups import TunedGroup, judging_runs, tuned_group
-from experiments.tied.config import GROUPS, Config, Group, groups, label, run, setting_of
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import Panel, Series
 from lvp.analysis.tuned import difference
+from lvp.experiments.common.tables import with_fields
+from lvp.experiments.common.tuned_groups import TunedGroup, judging_runs, tuned_group
+from lvp.experiments.tied.config import GROUPS, Config, Group, groups, label, run, setting_of
 from lvp.training import Run
 
 NOTE = "difference in validation bits per byte; each group at its own tuned rate; the interval allows for the tuning"

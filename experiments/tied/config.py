@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
-from experiments.common.checks import check_count, check_names, sorted_values
-from experiments.common.decoder_runs import TunedRuns, geometric, hidden_rate
-from experiments.common.experiment import SettingRuns
+from lvp.experiments.common.checks import check_count, check_names, sorted_values
+from lvp.experiments.common.decoder_runs import TunedRuns, geometric, hidden_rate
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Table, table
 from lvp.training import Run, Setting

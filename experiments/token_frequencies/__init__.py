@@ -5,12 +5,12 @@ tokens on WikiText-2. Frequencies α fall as a power of rank. For α_i ∝ i^(�
 m⁻¹ Σ_i (α_i/α_1)², is Θ(1/m). Theorem 2 uses max_i α_i² / ᾱ² = Θ(m), which does not depend on the normalisation of α.
 The mean square ᾱ² = m⁻¹ Σ_i α_i² depends on the normalisation. The summary shows ᾱ² for Σ α = 1 and for α_1 = 1.
 
-    python -m sweeps run token_frequencies --preset laptop      2 CPU cores
+    python -m lvp.sweeps run token_frequencies --preset laptop      2 CPU cores
 """
 
-from experiments.common.experiment import Experiment
-from experiments.token_frequencies import analysis, calculation, claims, config, figure
-from experiments.token_frequencies.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.token_frequencies import analysis, calculation, claims, config, figure
+from lvp.experiments.token_frequencies.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.token_frequencies.config import Config
 from lvp import analysis
 from lvp.analysis.power_laws import in_words
+from lvp.experiments.token_frequencies.config import Config
 
 
 def by_vocab(table):

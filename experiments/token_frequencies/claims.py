@@ -1,10 +1,10 @@
 """The claims of `token_frequencies`."""
 
-from experiments.token_frequencies.analysis import by_vocab, growth, larger_half, power_law_fit
-from experiments.token_frequencies.config import Config
 from lvp.analysis.claims import Claim, Question
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
+from lvp.experiments.token_frequencies.analysis import by_vocab, growth, larger_half, power_law_fit
+from lvp.experiments.token_frequencies.config import Config
 
 PAPER_A = "Hayou & Liu 2025"
 FIGURE_2 = (8192, 32768)  # vocabularies of the figure

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from experiments.common.checks import sorted_values
-from experiments.common.experiment import Calculation, SettingRuns
 from lvp.errors import InputError
+from lvp.experiments.common.checks import sorted_values
+from lvp.experiments.common.experiment import Calculation, SettingRuns
 from lvp.training import DataConfig
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from experiments.token_frequencies.analysis import by_vocab, growth, is_open
-from experiments.token_frequencies.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
+from lvp.experiments.token_frequencies.analysis import by_vocab, growth, is_open
+from lvp.experiments.token_frequencies.config import Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

@@ -5,13 +5,13 @@ d^(−1/2) (LVP) for m far above d. With equal epochs a larger vocabulary would 
 moves the optimum by itself. Here every setting of a grid of widths and vocabularies has the same number of steps. Rows
 enter times √d, one of the readings in `width_vocab`.
 
-    python -m sweeps run vocab_effect --preset laptop      2 CPU cores
-    python -m sweeps run vocab_effect --preset gpu         one accelerator
+    python -m lvp.sweeps run vocab_effect --preset laptop      2 CPU cores
+    python -m lvp.sweeps run vocab_effect --preset gpu         one accelerator
 """
 
-from experiments.common.experiment import Experiment
-from experiments.vocab_effect import analysis, claims, config, figure
-from experiments.vocab_effect.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.vocab_effect import analysis, claims, config, figure
+from lvp.experiments.vocab_effect.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

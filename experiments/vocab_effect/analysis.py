@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from experiments.common.adaptive_comparison import RateCurves
-from experiments.common.shape_powers import optima_lines, power_lines
-from experiments.common.tables import select
-from experiments.vocab_effect.config import Config
-from experiments.width_vocab.analysis import losses_of_setting
-from experiments.width_vocab.config import READINGS
 from lvp import analysis
 from lvp.analysis import Optimum
+from lvp.experiments.common.adaptive_comparison import RateCurves
+from lvp.experiments.common.shape_powers import optima_lines, power_lines
+from lvp.experiments.common.tables import select
+from lvp.experiments.vocab_effect.config import Config
+from lvp.experiments.width_vocab.analysis import losses_of_setting
+from lvp.experiments.width_vocab.config import READINGS
 
 
 def losses(table, config: Config, steps: int | None = None) -> list[np.ndarray]:

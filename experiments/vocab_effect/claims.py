@@ -1,11 +1,11 @@
 """The claims of `vocab_effect`."""
 
-from experiments.common.shape_powers import joint_powers, slope_along
-from experiments.vocab_effect.analysis import optima
-from experiments.vocab_effect.config import Config
-from experiments.width_vocab.config import READINGS
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.shape_powers import joint_powers, slope_along
+from lvp.experiments.vocab_effect.analysis import optima
+from lvp.experiments.vocab_effect.config import Config
+from lvp.experiments.width_vocab.config import READINGS
 
 # Table 2 is the limit of m far above d, and states no measured power.
 SOURCE = f"{OUR_RESULT}, after Hayou & Liu 2025, table 2"

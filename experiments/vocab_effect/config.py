@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from experiments.common.checks import sorted_values
-from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import SettingRuns
-from experiments.common.shape_powers import Slice, slices
-from experiments.width_vocab import config as width_vocab
 from lvp.errors import InputError
+from lvp.experiments.common.checks import sorted_values
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.common.experiment import SettingRuns
+from lvp.experiments.common.shape_powers import Slice, slices
+from lvp.experiments.width_vocab import config as width_vocab
 
 
 @dataclass(frozen=True)

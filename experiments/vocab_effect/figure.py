@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from experiments.common.shape_powers import joint_powers, optima_panel
-from experiments.vocab_effect.analysis import by_horizon
-from experiments.vocab_effect.config import Config
-from experiments.width_vocab.config import READINGS
 from lvp.analysis import Optimum
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.common.shape_powers import joint_powers, optima_panel
+from lvp.experiments.vocab_effect.analysis import by_horizon
+from lvp.experiments.vocab_effect.config import Config
+from lvp.experiments.width_vocab.config import READINGS
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

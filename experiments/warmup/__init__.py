@@ -15,13 +15,13 @@ warm-up, each at its best rate. The selecting seeds choose the rates. If the bes
 the sweep adds the next rate of the grid. The judging seeds run at the chosen rates only and give the gap, because the
 least of several noisy losses would be biased. The interval allows for every warm-up and for a wrong choice of rates.
 
-    python -m sweeps run warmup --preset laptop --corpus wikitext2      2 CPU cores
-    python -m sweeps run warmup --preset gpu                            one accelerator
+    python -m lvp.sweeps run warmup --preset laptop --corpus wikitext2      2 CPU cores
+    python -m lvp.sweeps run warmup --preset gpu                            one accelerator
 """
 
-from experiments.common.experiment import Experiment
-from experiments.warmup import analysis, claims, config, figure
-from experiments.warmup.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.warmup import analysis, claims, config, figure
+from lvp.experiments.warmup.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -7,7 +7,10 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from experiments.common.tables import (
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import Tuned, difference
+from lvp.analysis.tuned import select as select_rate
+from lvp.experiments.common.tables import (
     HIDDEN_RATE,
     finished_by_seed,
     lists_by_row,
@@ -15,10 +18,7 @@ from experiments.common.tables import (
     select,
     with_optimizer,
 )
-from experiments.warmup.config import STABLE_GROUP, Config, group_run, group_setting, rates_of, settings
-from lvp.analysis.measurement import Measurement
-from lvp.analysis.tuned import Tuned, difference
-from lvp.analysis.tuned import select as select_rate
+from lvp.experiments.warmup.config import STABLE_GROUP, Config, group_run, group_setting, rates_of, settings
 from lvp.training import Run
 
 UNSTABLE = 0.1  # nats per token: excess over the least loss above which a run is unstable

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.warmup.analysis import (
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import difference
+from lvp.experiments.warmup.analysis import (
     at_edge,
     departure,
     early,
@@ -18,10 +21,7 @@ from experiments.warmup.analysis import (
     stable_rate,
     tuned,
 )
-from experiments.warmup.config import Config, momentum_of, rates_of
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
-from lvp.analysis.measurement import Measurement
-from lvp.analysis.tuned import difference
+from lvp.experiments.warmup.config import Config, momentum_of, rates_of
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 NOTHING_LOST = 0.01  # nats per token: smaller gaps count as none

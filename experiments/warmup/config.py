@@ -7,11 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.common.checks import check_count, check_names, check_points, check_schedule, check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric
-from experiments.common.experiment import SettingRuns
 from lvp.analysis.claims import refusal
 from lvp.errors import InputError
+from lvp.experiments.common.checks import (
+    check_count,
+    check_names,
+    check_points,
+    check_schedule,
+    check_seeds,
+    sorted_values,
+)
+from lvp.experiments.common.decoder_runs import DecoderRuns, geometric
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import GPT2_FORM, NANOGPT_FORM, OMITTED
 from lvp.parametrization import uniform
 from lvp.training import OptimizerConfig, Run, Setting, check_positive

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, runs_by_seed, schedule, stable_rate
-from experiments.warmup.config import GROUPS, STABLE_GROUP, Config, rates_of
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, runs_by_seed, schedule, stable_rate
+from lvp.experiments.warmup.config import GROUPS, STABLE_GROUP, Config, rates_of
 
 # Rows of panels: figures 1, 2, 3 and 5 of Kosson et al. 2024.
 LAYOUT = [

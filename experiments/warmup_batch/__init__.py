@@ -7,13 +7,13 @@ The optimizers of `warmup` train with several batches, each with its own grid of
 run has either as many tokens as the run of the base batch, or as many steps. Rates are scaled so that the update sizes
 of AdamW and LionA, and the angle of LionAR, are proportional to the square root of the batch.
 
-    python -m sweeps run warmup_batch --preset laptop --corpus wikitext2      2 CPU cores
+    python -m lvp.sweeps run warmup_batch --preset laptop --corpus wikitext2      2 CPU cores
 """
 
-from experiments.common.experiment import Experiment
-from experiments.warmup.claims import PAPER_C
-from experiments.warmup_batch import analysis, claims, config, figure
-from experiments.warmup_batch.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.warmup.claims import PAPER_C
+from lvp.experiments.warmup_batch import analysis, claims, config, figure
+from lvp.experiments.warmup_batch.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

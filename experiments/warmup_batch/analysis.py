@@ -7,12 +7,12 @@ Here an argument `run` is a configuration of `warmup` for one batch, with many t
 from collections.abc import Iterable
 from itertools import product
 
-from experiments.common.tables import select
-from experiments.warmup import analysis as warmup
-from experiments.warmup.config import Config as WarmupConfig
-from experiments.warmup_batch.config import EQUAL, Config, label
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
+from lvp.experiments.common.tables import select
+from lvp.experiments.warmup import analysis as warmup
+from lvp.experiments.warmup.config import Config as WarmupConfig
+from lvp.experiments.warmup_batch.config import EQUAL, Config, label
 from lvp.training import Run
 
 
@@ -31,7 +31,7 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
 
 
 def gap(table, config: Config, equal: str, batch: int, name: str) -> Measurement:
-    """Loss of a group without warm-up minus the least with warm-up, at a batch: `experiments.warmup.analysis.gap`."""
+    """Loss of a group without warm-up minus the least with warm-up, at a batch; see `warmup.analysis.gap`."""
     run = config.at(equal, batch)
     return warmup.gap(rows_of(table, run), run, name, [w for w in run.warmups if w])
 

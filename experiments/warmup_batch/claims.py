@@ -1,9 +1,9 @@
 """The claims of `warmup_batch`: section 8 of Kosson et al. 2024."""
 
-from experiments.warmup.claims import PAPER_C, long_momentum, setting_of
-from experiments.warmup_batch.analysis import edges, gap, growth
-from experiments.warmup_batch.config import EQUAL, Config
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
+from lvp.experiments.warmup.claims import PAPER_C, long_momentum, setting_of
+from lvp.experiments.warmup_batch.analysis import edges, gap, growth
+from lvp.experiments.warmup_batch.config import EQUAL, Config
 
 
 def claims(table, config: Config, context) -> list[Claim]:

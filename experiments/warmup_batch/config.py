@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import product
 
-from experiments.common.checks import check_count, sorted_values
-from experiments.common.decoder_runs import geometric
-from experiments.common.experiment import SettingRuns
-from experiments.warmup import config as warmup
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_count, sorted_values
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.common.experiment import SettingRuns
+from lvp.experiments.warmup import config as warmup
 
 EQUAL = ("tokens", "steps")  # what a run has in common with the run of the base batch
 # Field of rates → the power of the batch that rates follow. LionAR's angle is proportional to the root of its rate.

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from experiments.warmup_batch.analysis import gap
-from experiments.warmup_batch.config import EQUAL, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
+from lvp.experiments.warmup_batch.analysis import gap
+from lvp.experiments.warmup_batch.config import EQUAL, Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

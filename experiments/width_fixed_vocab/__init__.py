@@ -11,13 +11,13 @@ The field `design` is "full" or "star":
   of η_W/η_H, σ_E and σ_W, it adds the rates around the best η_E at the width's best η_H. It changes one factor at a
   time, so it misses gains that need two changes.
 
-    python -m sweeps run width_fixed_vocab --preset laptop      2 CPU cores
-    python -m sweeps run width_fixed_vocab --preset paper       as published: two weeks of 4 GH200 in the paper
+    python -m lvp.sweeps run width_fixed_vocab --preset laptop      2 CPU cores
+    python -m lvp.sweeps run width_fixed_vocab --preset paper       as published: two weeks of 4 GH200 in the paper
 """
 
-from experiments.common.experiment import Experiment
-from experiments.width_fixed_vocab import analysis, claims, config, figure
-from experiments.width_fixed_vocab.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.width_fixed_vocab import analysis, claims, config, figure
+from lvp.experiments.width_fixed_vocab.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.adaptive_comparison import RateCurves
-from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
-from experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, best_setting, losses_by_seed_and_rate, select
-from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, rays, run
 from lvp import analysis
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
+from lvp.experiments.common.adaptive_comparison import RateCurves
+from lvp.experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
+from lvp.experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, best_setting, losses_by_seed_and_rate, select
+from lvp.experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, rays, run
 from lvp.training import Run
 
 REACH = 2  # rates of a ray to either side of the best η_E

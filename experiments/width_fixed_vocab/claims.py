@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from experiments.width_fixed_vocab.analysis import compare, cost_of_equal, optima
-from experiments.width_fixed_vocab.config import Config
 from lvp.analysis.claims import Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.width_fixed_vocab.analysis import compare, cost_of_equal, optima
+from lvp.experiments.width_fixed_vocab.config import Config
 
 PAPER_A = "Hayou & Liu 2025"
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from itertools import product
 
-from experiments.common.checks import check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
-from experiments.common.experiment import SettingRuns
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_seeds, sorted_values
+from lvp.experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.parametrization import table
 from lvp.training import Run, check_positive
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from experiments.width_fixed_vocab.analysis import best_hidden, least_loss, losses_over_rates, optima, ray_gaps
-from experiments.width_fixed_vocab.config import COMMON, Config
 from lvp import analysis
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.heat_maps import Dots, Heat
 from lvp.analysis.power_laws import Panel, Series, in_words
+from lvp.experiments.width_fixed_vocab.analysis import best_hidden, least_loss, losses_over_rates, optima, ray_gaps
+from lvp.experiments.width_fixed_vocab.config import COMMON, Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):

@@ -9,15 +9,15 @@ The paper adds a fixed positional encoding to the embedding's rows. It does not 
 multiplied by √d, as in the source of the encoding (Vaswani et al. 2017, section 3.4). Both readings are groups of this
 sweep.
 
-    python -m sweeps run width_vocab --preset laptop      2 CPU cores
-    python -m sweeps run width_vocab --preset workstation 2 CPU cores: widths 64 to 512, η_hidden tuned
-    python -m sweeps run width_vocab --preset gpu         one accelerator
-    python -m sweeps run width_vocab --preset paper       as published: 4 days of 4 GH200 in the paper
+    python -m lvp.sweeps run width_vocab --preset laptop      2 CPU cores
+    python -m lvp.sweeps run width_vocab --preset workstation 2 CPU cores: widths 64 to 512, η_hidden tuned
+    python -m lvp.sweeps run width_vocab --preset gpu         one accelerator
+    python -m lvp.sweeps run width_vocab --preset paper       as published: 4 days of 4 GH200 in the paper
 """
 
-from experiments.common.experiment import Experiment
-from experiments.width_vocab import analysis, blocks, claims, config, figure
-from experiments.width_vocab.config import PRESETS, Config
+from lvp.experiments.common.experiment import Experiment
+from lvp.experiments.width_vocab import analysis, blocks, claims, config, figure
+from lvp.experiments.width_vocab.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
 

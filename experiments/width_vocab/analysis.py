@@ -5,9 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.adaptive_comparison import RateCurves
-from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
-from experiments.common.tables import (
+from lvp import analysis
+from lvp.analysis import tuned
+from lvp.analysis.bracketing import bracketed_optima, next_runs, trained_rates
+from lvp.analysis.groups_figure import Group
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.power_laws import in_words
+from lvp.errors import InputError
+from lvp.experiments.common.adaptive_comparison import RateCurves
+from lvp.experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
+from lvp.experiments.common.tables import (
     HIDDEN_RATE,
     HORIZON_LOSS,
     losses_by_seed_and_rate,
@@ -15,7 +22,7 @@ from experiments.common.tables import (
     with_fields,
     with_horizon_loss,
 )
-from experiments.width_vocab.config import (
+from lvp.experiments.width_vocab.config import (
     ADAPTIVE,
     GRID,
     READINGS,
@@ -26,13 +33,6 @@ from experiments.width_vocab.config import (
     shapes,
     tuning_config,
 )
-from lvp import analysis
-from lvp.analysis import tuned
-from lvp.analysis.bracketing import bracketed_optima, next_runs, trained_rates
-from lvp.analysis.groups_figure import Group
-from lvp.analysis.measurement import Measurement
-from lvp.analysis.power_laws import in_words
-from lvp.errors import InputError
 from lvp.training import Run
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.width_vocab.analysis import optima
-from experiments.width_vocab.config import READINGS
-from experiments.width_vocab.replay import replay_table
-from experiments.width_vocab.token_rows import token_rows_table
 from lvp.analysis import markdown
 from lvp.analysis.power_laws import in_words
+from lvp.experiments.width_vocab.analysis import optima
+from lvp.experiments.width_vocab.config import READINGS
+from lvp.experiments.width_vocab.replay import replay_table
+from lvp.experiments.width_vocab.token_rows import token_rows_table
 from lvp.parametrization import published
 
 MAIN = "laptop-wikitext2"  # the result of the README's figure
@@ -18,7 +18,7 @@ def blocks(results: Mapping[str, Any]) -> dict[str, str]:
     """The blocks "headline", "replay", "published-powers" and "token-rows"; the first three need the result `MAIN`.
 
     Args:
-      results: see `experiments.common.experiment.Experiment`.
+      results: see `lvp.experiments.common.experiment.Experiment`.
     """
     rows = token_rows_table([(each.table, each.config) for each in results.values()])
     if (main := results.get(MAIN)) is None:

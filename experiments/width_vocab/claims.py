@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.width_vocab.analysis import (
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
+from lvp.analysis.measurement import Measurement
+from lvp.experiments.width_vocab.analysis import (
     exponent_by_steps,
     gap_difference,
     hidden_constant_text,
@@ -12,9 +14,7 @@ from experiments.width_vocab.analysis import (
     optima,
     transfer_gap,
 )
-from experiments.width_vocab.config import ADAPTIVE, READINGS, Config
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
-from lvp.analysis.measurement import Measurement
+from lvp.experiments.width_vocab.config import ADAPTIVE, READINGS, Config
 
 PAPER_A = "Hayou & Liu 2025"
 NEAR_OPTIMAL = 0.05  # relative excess of the loss, as in `width_fixed_vocab`; the paper gives no number

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from experiments.common.checks import check_names, check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
-from experiments.common.experiment import SettingRuns
 from lvp.analysis.bracketing import coarse_rates
 from lvp.errors import InputError
+from lvp.experiments.common.checks import check_names, check_seeds, sorted_values
+from lvp.experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
+from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import OMITTED, DecoderConfig, forward_multipliers
 from lvp.parametrization import TOKEN_ROWS, row_multiplier, table
 from lvp.training import Run, check_positive

@@ -1,8 +1,8 @@
 """The figure of `width_vocab`: figure 3 of Hayou & Liu 2025 for each reading."""
 
-from experiments.width_vocab.analysis import groups
-from experiments.width_vocab.config import Config
 from lvp.analysis.groups_figure import optima_by_group
+from lvp.experiments.width_vocab.analysis import groups
+from lvp.experiments.width_vocab.config import Config
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial: tuple[int, int] | None):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.width_vocab.analysis import optima
-from experiments.width_vocab.config import READINGS, Config, settings
 from lvp.analysis import markdown
 from lvp.analysis.slopes import Slope
+from lvp.experiments.width_vocab.analysis import optima
+from lvp.experiments.width_vocab.config import READINGS, Config, settings
 
 MAKE_FIGURE: dict = {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1), "steps": 1200}
 """The runs of `make figure`, as fields of the laptop preset. A slice selects from the sweep's rates."""

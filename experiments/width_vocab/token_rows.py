@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.width_vocab.analysis import optima
-from experiments.width_vocab.config import READINGS, Config
 from lvp.analysis import Optimum, markdown
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.width_vocab.analysis import optima
+from lvp.experiments.width_vocab.config import READINGS, Config
 
 
 def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:

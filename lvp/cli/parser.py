@@ -116,9 +116,9 @@ def add_command(subparsers: Any, name: str, function: Callable, text: str) -> ar
 
 
 def short_name(parser: argparse.ArgumentParser) -> str:
-    """The name of the program: "sweeps" for `python -m sweeps run`."""
+    """The name of the program: "sweeps" for `python -m lvp.sweeps run`."""
     words = [word for word in parser.prog.split() if word not in ("python", "-m")]
-    return words[0]
+    return words[0].rpartition(".")[2]
 
 
 def key_value(text: str, option: str = "--set") -> tuple[str, str]:
@@ -146,7 +146,7 @@ def need(command: str, *packages: str, extra: str) -> None:
       InputError: packages are missing. The error names them and the extra.
     """
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
-        raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
+        raise InputError(f"{command} needs {' and '.join(missing)}: pip install 'lvp[{extra}]'")
 
 
 _EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

@@ -94,7 +94,7 @@ class Bucket:
         try:
             from obstore import store  # an extra
         except ImportError:
-            raise InputError(f"{address} needs obstore: pip install -e '.[buckets]'") from None
+            raise InputError(f"{address} needs obstore: pip install 'lvp[buckets]'") from None
         make = {"s3": store.S3Store, "gs": store.GCSStore}[self.scheme]
         try:
             self.store: Any = make(

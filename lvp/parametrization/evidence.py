@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-NAME = "evidence.json"
-_COPY = Path(__file__).with_name(NAME)  # in a wheel; setup.py makes it
-_COMMITTED = Path(__file__).parents[2] / "experiments" / "results" / NAME  # in a clone
+FILE = Path(__file__).parents[1] / "experiments" / "results" / "evidence.json"
 
 
 def transfer() -> Mapping[str, Mapping[str, Any]]:
@@ -23,11 +21,10 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
       loss divided by the loss of a reference, minus 1. The reference is tuned at the size itself. `base_gap` is the gap
       at the smallest size, and `gaps` has the gap at every other size. `mean_gap` is the mean and `worst_gap` the
       largest gap over these other sizes, with 95 % t intervals over seeds (`mean_gap_interval`, `worst_gap_interval`).
-      A gap is None if runs diverged. The mapping is empty if no result is committed. `python -m sweeps report` writes
-      the data to `experiments/results`, and a wheel contains a copy.
+      A gap is None if runs diverged. The mapping is empty if no result is committed. `python -m lvp.sweeps report`
+      writes the data to `experiments/results`.
     """
-    file = next((path for path in (_COPY, _COMMITTED) if path.is_file()), None)
-    return json.loads(file.read_text()) if file else {}
+    return json.loads(FILE.read_text()) if FILE.is_file() else {}
 
 
 def ranked(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

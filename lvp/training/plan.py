@@ -81,7 +81,7 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     except Exception as error:  # the plug-in raises exceptions of many types
         message = str(error).splitlines()[0][:200]
         if "TPU support not installed" in message:
-            message = "it needs libtpu, which is not installed: pip install -e '.[lab,tpu]'"
+            message = "it needs libtpu, which is not installed: pip install 'lvp[lab,tpu]'"
         raise InputError(f"topology {topology}: {message}") from None
 
 
@@ -95,7 +95,7 @@ def _of_gpus(kind: str, count: str) -> Sequence[Any]:
     except Exception as error:  # the plug-in raises exceptions of many types
         message = str(error).splitlines()[0][:200]
         if isinstance(error, NotImplementedError):
-            message = "it needs JAX's CUDA plug-in, which is not installed: pip install -e '.[lab,cuda]'"
+            message = "it needs JAX's CUDA plug-in, which is not installed: pip install 'lvp[lab,cuda]'"
         raise InputError(f"topology {kind}:{count}: {message}") from None
 
 

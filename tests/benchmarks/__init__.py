@@ -1,6 +1,6 @@
 """Benchmarks: ratios of the times of two implementations that alternate in one run. `make benchmark` runs them.
 
-A benchmark prints its table and writes it to `experiments/results/benchmarks/`; `python -m sweeps report` fills
+A benchmark prints its table and writes it to `experiments/results/benchmarks/`; `python -m lvp.sweeps report` fills
 docs/speed.md from there. It also appends the table to `history.jsonl` in that directory, with date, commit and machine.
 `make test` runs only a check of the PyTorch implementation.
 """
@@ -139,7 +139,7 @@ class Side:
 
 def started(module: str, name: str, tuned: bool) -> Side:
     """A side on the CPU that is ready. `tuned`: whether it has the environment variables of the sweeps' workers."""
-    from sweeps.work import Job
+    from lvp.sweeps.work import Job
 
     variables = Job("").variables() if tuned else {}
     side = Side(module, name, environment={"JAX_PLATFORMS": "cpu"} | variables, quiet=True)

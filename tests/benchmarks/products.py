@@ -29,7 +29,7 @@ def side(name: str) -> None:
     """Runs one side. Its name is "ours" or "xla", a key of `THREADS` and the three sizes."""
     kind, threads, *sizes = name.split("-")
     if threads == "one":
-        from sweeps.fingerprint import CPU_FLAGS
+        from lvp.sweeps.fingerprint import CPU_FLAGS
 
         os.environ |= {"NPROC": "1", "PJRT_NPROC": "1", "XLA_FLAGS": CPU_FLAGS}
     import jax

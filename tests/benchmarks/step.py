@@ -3,7 +3,7 @@
     python -m tests.benchmarks.step [--rounds N]
 
 Each side has its own process. The processes run one after the other in each round. lvp's sides and the PyTorch side
-have the environment variables of the sweeps' workers. The PyTorch row needs PyTorch: pip install -e '.[bench]'.
+have the environment variables of the sweeps' workers. The PyTorch row needs PyTorch: pip install 'lvp[bench]'.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def main(rounds: int) -> None:
     try:
         from tests.benchmarks import torch_step
     except ImportError as error:
-        print(f"no row against PyTorch ({error}): pip install -e '.[bench]'")
+        print(f"no row against PyTorch ({error}): pip install 'lvp[bench]'")
     else:
         torch_step.check_sides_agree(programs.RATES)
         sides = {"pytorch": (True, STEPS)} | sides  # next to "ours", so that both run at the same speed of the machine

@@ -28,7 +28,7 @@ SAMPLE = 3  # runs of each setting that plain Tune trains
 
 def sample(steps: int) -> list[tuple]:
     """(setting, learning rates, path of tokens) of the runs that plain Tune trains, the last setting first."""
-    from experiments import configured, width_vocab
+    from lvp.experiments import configured, width_vocab
     from lvp.files import cache_dir
     from lvp.training import task_for
 
@@ -96,7 +96,7 @@ def ours(steps: int, cache: str) -> dict:
 
 
 def _sweep(*words, cache: str) -> None:
-    _process([sys.executable, "-m", "sweeps", "run", "width_vocab", "--quiet", *map(str, words)], cache)
+    _process([sys.executable, "-m", "lvp.sweeps", "run", "width_vocab", "--quiet", *map(str, words)], cache)
 
 
 def _process(words: list[str], cache: str) -> str:

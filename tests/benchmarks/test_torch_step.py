@@ -9,7 +9,7 @@ from tests.benchmarks.programs import RATES
 
 @pytest.fixture
 def torch_step():
-    pytest.importorskip("torch.nn", reason="PyTorch is not installed: pip install -e '.[bench]'")
+    pytest.importorskip("torch.nn", reason="PyTorch is not installed: pip install 'lvp[bench]'")
     from tests.benchmarks import torch_step
 
     return torch_step

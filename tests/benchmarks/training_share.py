@@ -1,4 +1,4 @@
-"""The share of a matrix product's FLOP/s that training reaches, for the forecast (`sweeps.forecast`).
+"""The share of a matrix product's FLOP/s that training reaches, for the forecast (`lvp.sweeps.forecast`).
 
     python -m tests.benchmarks.training_share [ROUNDS]
 
@@ -11,7 +11,7 @@ import statistics
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from sweeps.forecast import matrix_product_flops
+from lvp.sweeps.forecast import matrix_product_flops
 from tests.benchmarks import RUN, finish, serve, started
 
 MODULE = "tests.benchmarks.training_share"
@@ -24,7 +24,7 @@ def training(width: str) -> None:
     import jax
     import numpy as np
 
-    import experiments
+    from lvp import experiments
     from lvp.training import Program, TrainingData
 
     config = experiments.configured("width_vocab", "laptop", {"widths": width, "steps": str(STEPS_OF_RUN)})

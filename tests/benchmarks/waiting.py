@@ -25,7 +25,7 @@ STEPS_OF_RUN = 10**6  # more than the benchmark runs
 def _setting():
     from dataclasses import replace
 
-    from experiments import configured, pretrain_1b
+    from lvp.experiments import configured, pretrain_1b
     from lvp.training import DataConfig
 
     (planned,) = pretrain_1b.config.settings(configured("pretrain_1b", "laptop", {}))

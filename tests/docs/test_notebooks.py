@@ -2,11 +2,10 @@
 contain figures, and no path or name of a machine. In Colab, the setup cell keeps the installed jax."""
 
 import functools
-import os
+import importlib.util
 import re
 import socket
 import subprocess
-import sys
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -160,7 +159,7 @@ def test_the_address_is_defined_in_one_place(tmp_path):
 def test_a_badge_appears_only_with_an_address_to_open(name):
     text = (build.HERE / f"{name}.py").read_text()
     without, on_github, elsewhere = (build.source(text, name, address) for address in ("", GITHUB, ELSEWHERE))
-    assert "colab" not in without.lower() and "git clone" not in without
+    assert "colab" not in without.lower() and "git+" not in without
     badge = jupytext.reads(on_github, "py:percent").cells[1]
     assert f"colab.research.google.com/github/owner/name/blob/main/notebooks/{name}.ipynb" in badge.source
     assert badge.cell_type == "markdown" and build.badge(GITHUB + ".git", name) == build.badge(GITHUB, name)
@@ -170,26 +169,24 @@ def test_a_badge_appears_only_with_an_address_to_open(name):
     assert build.source(without, name, GITHUB) == build.source(elsewhere, name, GITHUB) == on_github
 
 
-def run_setup(address, directory, monkeypatch):
+def run_setup(address, directory, monkeypatch, installed=True):
     """Runs the setup cell in `directory` without its commands. Returns these commands."""
     commands = []
     monkeypatch.chdir(directory)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "run", lambda command, **_: commands.append([str(word) for word in command]))
-        patched.setattr(os, "chdir", lambda _: None)
+        patched.setattr(importlib.util, "find_spec", lambda name: installed or None)
         exec(build.setup(address), {})
     return commands
 
 
-def test_inside_a_clone_nothing_is_installed(monkeypatch):
-    assert run_setup(GITHUB, build.HERE, monkeypatch) == []
-    assert sys.path[0] == str(build.ROOT)
+def test_with_lvp_nothing_is_installed(tmp_path, monkeypatch):
+    assert run_setup(GITHUB, tmp_path, monkeypatch) == run_setup("", tmp_path, monkeypatch) == []
 
 
-def test_the_setup_needs_a_clone_or_an_address(tmp_path, monkeypatch):
-    with pytest.raises(RuntimeError, match="from a clone"):
-        run_setup("", tmp_path, monkeypatch)
+def test_the_setup_needs_lvp_or_an_address(tmp_path, monkeypatch):
+    with pytest.raises(RuntimeError, match="needs lvp: pip install"):
+        run_setup("", tmp_path, monkeypatch, installed=False)
 
 
 def wheel(folder: Path, name: str, number: str, needs: str = "") -> None:
@@ -203,8 +200,8 @@ def wheel(folder: Path, name: str, number: str, needs: str = "") -> None:
 
 @pytest.mark.slow
 def test_in_colab_the_installed_jax_is_kept(tmp_path, monkeypatch):
-    clone, install = run_setup(GITHUB, tmp_path, monkeypatch)
-    assert clone[:2] == ["git", "clone"] and f"{GITHUB}.git" in clone
+    (install,) = run_setup(GITHUB, tmp_path, monkeypatch, installed=False)
+    assert install[-1] == f"lvp[lab] @ git+{GITHUB}.git"
     assert install[1:4] == ["-m", "pip", "install"] and not {"-U", "--upgrade", "--pre"} & set(install)
     pins = (tmp_path / "kept.txt").read_text().split()
     assert sorted(pins) == [f"{package}=={version(package)}" for package in ("jax", "jaxlib")]

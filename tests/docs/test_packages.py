@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.sources import PARTS, packaged
+
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-DATA = {"lvp/py.typed", "lvp/parametrization/evidence.json"}
 LOOK = """
 import lvp
 from importlib.resources import files
 print(lvp.__file__, lvp.__version__)
-assert all((files("lvp") / name).is_file() for name in ("py.typed", "parametrization/evidence.json"))
+assert all((files("lvp") / name).is_file() for name in ("py.typed", "experiments/results/evidence.json"))
 """
 READ_CONTAINER_FILE = """
 import json, sys
@@ -76,9 +77,9 @@ def test_an_error_in_the_container_file_is_noticed(old, new, problem):
 def tree(tmp_path_factory):
     """Returns a copy of what the packages are built from. A build writes into its tree."""
     tree = tmp_path_factory.mktemp("tree") / "lvp"
-    shutil.copytree(ROOT / "lvp", tree / "lvp", ignore=shutil.ignore_patterns("__pycache__"))
-    (tree / "experiments" / "results").mkdir(parents=True)
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "experiments/results/evidence.json"):
+    for name in ("lvp", *PARTS):
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree / name)
     return tree
 
@@ -99,11 +100,10 @@ def test_wheel_and_sdist(tree, environment, tmp_path):
     subprocess.run([environment, "-m", "build", "--no-isolation", "--outdir", tmp_path, tree], check=True)
     (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
     subprocess.run([environment, "-m", "twine", "check", "--strict", wheel, sdist], check=True)
-    code = {str(path.relative_to(ROOT)) for path in (ROOT / "lvp").rglob("*.py")}
     # `build` makes the wheel from the sdist, so the sdist is complete if the wheel is.
     of_wheel = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     of_sdist = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
-    assert of_wheel == code | DATA and code | {"lvp/py.typed", "experiments/results/evidence.json"} < of_sdist
+    assert of_wheel == packaged() < of_sdist
     for package in (wheel, sdist):
         folder = tmp_path / f"installed-{package.suffix}"
         pip = [environment, "-m", "pip", "--quiet", "install", "--no-deps", "--no-build-isolation"]

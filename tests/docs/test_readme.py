@@ -12,7 +12,7 @@ import pytest
 import lvp
 from lvp import declarations
 from lvp.cli import main
-from sweeps.__main__ import parser
+from lvp.sweeps.__main__ import parser
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -131,7 +131,7 @@ def commands(page) -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_command_parses(page):
     for program, words in commands(page):
-        if program in ("lvp", "sweeps"):
+        if program in ("lvp", "lvp.sweeps"):
             (main.parser if program == "lvp" else parser)().parse_args(words)
 
 
@@ -140,7 +140,7 @@ def test_commands_are_recognised():
     known = [(program, words[0]) for page in PAGES for program, words in commands(page) if words]
     assert len(known) >= 40
     for command in ("run", "resume", "status", "figure", "track", "report"):
-        assert ("sweeps", command) in known
+        assert ("lvp.sweeps", command) in known
     for command in ("recommend", "table", "coordinates", "plan", "train", "tokenize"):
         assert ("lvp", command) in known
 

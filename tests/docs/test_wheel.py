@@ -1,4 +1,4 @@
-"""The wheel contains lvp alone and requires jax and optax alone."""
+"""The wheel contains lvp with its experiments and sweeps, and requires jax and optax alone."""
 
 import os
 import re
@@ -10,9 +10,13 @@ import venv
 import zipfile
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 from packaging.requirements import Requirement
 from setuptools import find_packages
+
+from tests.docs.sources import packaged
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -58,15 +62,13 @@ def without_lab(code):
     return python(f"import sys\nsys.modules |= dict.fromkeys({sorted(OF_LAB)!r})\n{code}", cwd=ROOT)
 
 
-def test_the_package_finder_selects_all_of_lvp_and_nothing_else():
+def test_setuptools_selects_the_files_of_the_wheel():
     setuptools = PROJECT["tool"]["setuptools"]
-    packages = set(find_packages(ROOT, **setuptools["packages"]["find"]))
-    holding_code = {path.parent.relative_to(ROOT) for path in (ROOT / "lvp").rglob("*.py")}
-    assert packages == {".".join(path.parts) for path in holding_code}
-    others = {p.relative_to(ROOT) for p in (ROOT / "lvp").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
-    data = setuptools["package-data"].items()
-    assert {Path(*package.split("."), name) for package, names in data for name in names} == others
-    assert {str(path) for path in others} == {"lvp/py.typed"}  # setup.py adds the committed evidence
+    packages = find_packages(ROOT, include=setuptools["packages"]["find"]["include"])
+    patterns = [(name, ["*.py"]) for name in packages] + list(setuptools["package-data"].items())
+    places = [(ROOT.joinpath(*package.split(".")), name) for package, names in patterns for name in names]
+    found = {str(path.relative_to(ROOT)) for folder, name in places for path in folder.glob(name)}
+    assert found == packaged()
 
 
 def test_requirements():
@@ -89,7 +91,7 @@ def test_commands_without_the_lab():
     for words in NEED_LAB:
         done = without_lab(code.format(words=shlex.split(words)))
         assert done.returncode == 2 and not done.stdout
-        assert re.fullmatch(r"lvp: .* needs .*: pip install -e '\.\[lab.*\]'\n", done.stderr), (words, done.stderr)
+        assert re.fullmatch(r"lvp: .* needs .*: pip install 'lvp\[lab.*\]'\n", done.stderr), (words, done.stderr)
 
 
 @pytest.mark.slow
@@ -124,8 +126,7 @@ def test_the_installed_wheel_runs_without_the_lab(tmp_path):
     subprocess.run([sys.executable, *pip, "wheel", "--no-deps", "-w", tmp_path, ROOT], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    code = {str(path.relative_to(ROOT)) for path in (ROOT / "lvp").rglob("*.py")}
-    assert names == code | {"lvp/py.typed", "lvp/parametrization/evidence.json"}
+    assert names == packaged()
     venv.create(tmp_path / "venv", with_pip=True)
     interpreter = tmp_path / "venv" / "bin" / "python"
     subprocess.run([interpreter, *pip, "install", wheel], check=True)
@@ -134,3 +135,23 @@ def test_the_installed_wheel_runs_without_the_lab(tmp_path):
     for words in RUN + NEED_LAB:
         lvp = subprocess.run([interpreter.with_name("lvp"), *shlex.split(words)], cwd=tmp_path, capture_output=True)
         assert lvp.returncode == (2 if words in NEED_LAB else 0), (words, lvp.stderr)
+
+
+@pytest.mark.slow
+def test_the_laboratory_of_the_wheel_runs_in_any_directory(tmp_path, monkeypatch):
+    """A sweep and a notebook, with the files of the wheel, beside packages of the same names."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
+    subprocess.run([*pip, "--target", tmp_path / "installed", ROOT], check=True)
+    here = tmp_path / "here"
+    for name in ("experiments", "sweeps"):
+        (here / name).mkdir(parents=True)
+        (here / name / "__init__.py").write_text("raise SystemExit('imported')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    sweep = ["-m", "lvp.sweeps", "run", "width_vocab", "--preset", "smoke", "--executor", "local", "--out", "out"]
+    for words in (["-c", "import lvp; assert 'installed' in lvp.__file__"], sweep):
+        done = subprocess.run([sys.executable, *words], cwd=here, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert len(list((here / "out" / "records").iterdir())) == 12
+    notebook = nbformat.read(ROOT / "notebooks" / "01_choose_an_embedding_lr.ipynb", as_version=4)
+    NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": str(here)}}).execute()

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import experiments
-from experiments.leaderboard.blocks import transfer
+from lvp import experiments
+from lvp.experiments.leaderboard.blocks import transfer
 from lvp.parametrization import evidence, published
-from sweeps import committed
+from lvp.sweeps import committed
 
 
 @pytest.fixture(scope="module")

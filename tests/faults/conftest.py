@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-import sweeps
+from lvp import sweeps
 from lvp.errors import InputError
+from lvp.sweeps import forecast, report
+from lvp.sweeps.work import Worker
 from lvp.training.program import PackedProgram
-from sweeps import forecast, report
-from sweeps.work import Worker
 from tests.faults.s3 import BUCKET, proxy, server  # noqa: F401  fixtures
 from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import TINY, outcomes

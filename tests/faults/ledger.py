@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lvp.files.places import Directory
+from lvp.sweeps.store import Store
 from lvp.training import records
-from sweeps.store import Store
 
 path: Path | None = None  # pytest's option --ledger
 

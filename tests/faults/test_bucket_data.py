@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import sweeps
-from lvp import data
+from lvp import data, sweeps
 from lvp.cli.main import main
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.files import cache_dir

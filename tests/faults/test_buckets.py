@@ -5,8 +5,8 @@ import random
 import pytest
 
 from lvp.files.buckets import Bucket, BucketError
-from sweeps import commands, committed
-from sweeps.store import Store
+from lvp.sweeps import commands, committed
+from lvp.sweeps.store import Store
 from tests.faults.conftest import refused
 from tests.faults.ledger import record
 from tests.faults.s3 import KEY, SECRET

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from lvp import training
-from sweeps import commands
-from sweeps.store import Store
-from sweeps.work import Worker
+from lvp.sweeps import commands
+from lvp.sweeps.store import Store
+from lvp.sweeps.work import Worker
 from tests.faults.ledger import Watched
 from tests.faults.test_kills import RUN, SIX, six_runs  # noqa: F401  fixture
 from tests.sweeps.running import outcomes
@@ -81,7 +81,7 @@ def test_a_failed_run_is_named_and_tried_again(small, whole, trained, tmp_path, 
     with monkeypatch.context() as patched:
         patched.setattr(Worker, "_train", fails)
         for _ in range(2):  # `run` again tries it again
-            message = r"^1 runs failed: ValueError: no memory for the model; `python -m sweeps resume .*` tries again$"
+            message = r"^1 runs failed: ValueError: no memory for the model; `python -m lvp.sweeps resume .*` tries"
             with pytest.raises(RuntimeError, match=message):
                 small(out)
     others = {run: outcome for run, outcome in outcomes(whole).items() if run != failing}

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import experiments
-from experiments.large_updates.images import load_images
-from lvp import data
+from lvp import data, experiments
 from lvp.data.tokens import tokenization
 from lvp.errors import InputError
+from lvp.experiments.large_updates.images import load_images
 from lvp.files import storage
+from lvp.sweeps import commands, driver, forecast
+from lvp.sweeps.store import Store
+from lvp.sweeps.sweep import Sweep
 from lvp.training import records, task_for
-from sweeps import commands, driver, forecast
-from sweeps.store import Store
-from sweeps.sweep import Sweep
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
 from tests.lvp.data.tokens.texts import some_text

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-import sweeps
-from sweeps import fingerprint
+from lvp import sweeps
+from lvp.sweeps import fingerprint
 from tests.faults.conftest import refused
 from tests.faults.damage import contents
 from tests.faults.ledger import Watched
@@ -25,7 +25,7 @@ def test_a_sweep_on_one_core_has_the_same_bits(finished, cache, tmp_path):
     watched.look()
     core = min(os.sched_getaffinity(0))
     pinned = f"import os, sys; os.sched_setaffinity(0, {{{core}}}); os.execv(sys.argv[1], sys.argv[1:])"
-    words = [sys.executable, "-m", "sweeps", "resume", out, *LOCAL, "--quiet"]
+    words = [sys.executable, "-m", "lvp.sweeps", "resume", out, *LOCAL, "--quiet"]
     surroundings = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(cache)}
     done = subprocess.run([sys.executable, "-c", pinned, *words], cwd=ROOT, env=surroundings, capture_output=True)
     assert done.returncode == 0, done.stderr

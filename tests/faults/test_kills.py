@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from sweeps.store import Store
+from lvp.sweeps.store import Store
 from tests.faults.clusters import kill_all
 from tests.faults.kill_points import Killed
 from tests.faults.ledger import Watched
@@ -18,7 +18,7 @@ from tests.sweeps.running import outcomes
 SIX = {"widths": "16", "steps": "20000"}  # six runs of several seconds, so that many kills hit one
 OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.3", "--quiet")
 RUN = ("run", "width_vocab", "--preset", "smoke", *OPTIONS)
-WORKERS = ("sweeps.work", "ray::ResourceTrainable")  # in the command lines of worker processes
+WORKERS = ("lvp.sweeps.work", "ray::ResourceTrainable")  # in the command lines of worker processes
 
 
 def workers(process: subprocess.Popen) -> list[psutil.Process]:

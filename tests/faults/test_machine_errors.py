@@ -15,9 +15,9 @@ import pytest
 
 from lvp.data.text import python_docs
 from lvp.files import checkpoints, explained, machine_error, storage, write_whole
-from sweeps import commands, committed
-from sweeps.store import Store
-from sweeps.sweep import Sweep
+from lvp.sweeps import commands, committed
+from lvp.sweeps.store import Store
+from lvp.sweeps.sweep import Sweep
 from tests.faults.conftest import refused
 from tests.faults.damage import contents
 from tests.faults.ledger import Watched
@@ -99,7 +99,7 @@ def test_errors_of_the_machine_are_recognised(tmp_path):
 
 COMMANDS = """
 import sys
-from sweeps.__main__ import main
+from lvp.sweeps.__main__ import main
 
 out = sys.argv[1]
 for words in (["status"], ["resume", "--executor", "local", "--quiet"], ["figure"]):
@@ -270,7 +270,7 @@ def sweep_within(limit, home, executor):
     script = f'ulimit {limit} && exec "$@"' if limit else 'exec "$@"'
     words = [*RUN, "--executor", executor, "--threads", "1", "--out", str(home / "out")]
     done = subprocess.run(
-        [*prefix, "bash", "-c", script, "bash", sys.executable, "-m", "sweeps", *words]
+        [*prefix, "bash", "-c", script, "bash", sys.executable, "-m", "lvp.sweeps", *words]
         + [f"--set={k}={v}" for k, v in (TINY | {"widths": "16", "seeds": "0"}).items()],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu", "HOME": str(home), "LVP_CACHE": str(home / "cache")},

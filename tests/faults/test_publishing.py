@@ -6,8 +6,8 @@ import pytest
 
 from lvp.analysis import figure_style
 from lvp.errors import InputError
-from sweeps import committed
-from sweeps.report import Report
+from lvp.sweeps import committed
+from lvp.sweeps.report import Report
 from tests.faults import kill_points
 from tests.faults.ledger import record
 

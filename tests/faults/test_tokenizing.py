@@ -15,7 +15,7 @@ from tests.lvp.data.tokens.texts import some_text
 pytestmark = pytest.mark.slow
 DRIVER = """
 import sys
-from sweeps.__main__ import main
+from lvp.sweeps.__main__ import main
 from lvp.data.text import splits
 from lvp.data.tokens import tokenization
 tokenization._SHARD = splits.BLOCK = 100_000

@@ -13,18 +13,16 @@ import sys
 import numpy as np
 import pytest
 
-import experiments
-import sweeps
-from lvp import data
+from lvp import data, experiments, sweeps
 from lvp.data.text import downloads
 from lvp.data.tokens.shards import Place
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import storage, write_whole
 from lvp.files.places import Directory
+from lvp.sweeps import commands
+from lvp.sweeps.store import Store
 from lvp.training import records
-from sweeps import commands
-from sweeps.store import Store
 from tests.docs.sources import FILES, ROOT, imported
 from tests.faults.damage import contents
 from tests.faults.small_files import a_sweep, config
@@ -186,7 +184,7 @@ def test_configured_text_stays_text_or_is_refused(text, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-NO_EXPERIMENTS = ["../evil", "evil", "os.path", "experiments.warmup", "checks", "warmup;evil", "/evil", ""]
+NO_EXPERIMENTS = ["../evil", "evil", "os.path", "lvp.experiments.warmup", "checks", "warmup;evil", "/evil", ""]
 
 
 @pytest.mark.parametrize("name", NO_EXPERIMENTS)

@@ -5,16 +5,15 @@ import random
 import jax
 import pytest
 
-import experiments
-from lvp import models
+from lvp import experiments, models
 from lvp.errors import InputError
 from lvp.files import checkpoints, digests
 from lvp.models.weights import read
+from lvp.sweeps.driver import existing
+from lvp.sweeps.store import Store
+from lvp.sweeps.sweep import plan, prepared
+from lvp.sweeps.work import Worker
 from lvp.training import task_for
-from sweeps.driver import existing
-from sweeps.store import Store
-from sweeps.sweep import plan, prepared
-from sweeps.work import Worker
 from tests.faults.conftest import refused
 from tests.faults.damage import flip
 from tests.faults.kill_points import Killed

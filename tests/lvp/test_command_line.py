@@ -60,7 +60,7 @@ def test_negative_numbers_are_values():
 
 
 def test_refused_and_misspelt_options(capsys):
-    parser = Parser(prog="python -m sweeps")
+    parser = Parser(prog="python -m lvp.sweeps")
     commands = parser.add_subparsers(dest="command", parser_class=Parser)
     add_command(commands, "run", print, "").add_argument("--preset")
     resume = add_command(commands, "resume", print, "")

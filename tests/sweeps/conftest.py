@@ -2,8 +2,8 @@
 
 import pytest
 
-import sweeps
-from sweeps import forecast, progress
+from lvp import sweeps
+from lvp.sweeps import forecast, progress
 from tests.sweeps.own_files import TRAINED, written
 
 OPTIONS = {"executor": "inline", "quiet": True, "checkpoint_seconds": 0.0}

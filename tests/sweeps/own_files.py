@@ -3,7 +3,7 @@
 
 import pytest
 
-from experiments.common import user_experiments
+from lvp.experiments.common import user_experiments
 
 FILE = """
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from experiments.common.experiment import Calculation, SettingRuns, Experiment
+from lvp.experiments.common.experiment import Calculation, SettingRuns, Experiment
 from lvp.analysis.claims import Claim, judge
 
 open(TRACE, "a").write("executed ")
@@ -70,7 +70,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from experiments.common.experiment import Calculation, SettingRuns, Experiment
+from lvp.experiments.common.experiment import Calculation, SettingRuns, Experiment
 from lvp.models.configs import DecoderConfig
 from lvp.roles import ROLES
 from lvp.training import Setting, DataConfig, Run

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.__main__ import main
-from sweeps.store import Store
+from lvp.sweeps.__main__ import main
+from lvp.sweeps.store import Store
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ("--executor", "local", "--threads", "1")
@@ -47,14 +47,14 @@ def _settings(words: tuple, settings: dict) -> dict:
 
 @pytest.fixture(scope="session")
 def command(cache):
-    """command(*words) runs `python -m sweeps` and returns the completed process. With `start=True` it returns the
+    """command(*words) runs `python -m lvp.sweeps` and returns the completed process. With `start=True` it returns the
     running process. `within`: words before the command, for example `unshare`."""
 
     def call(*words, start=False, within=(), **settings):
         extra = [f"--set={k}={v}" for k, v in _settings(words, settings).items()]
         environment = os.environ | {"LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
         process = subprocess.Popen(
-            [*within, sys.executable, "-m", "sweeps", *map(str, words), *extra],
+            [*within, sys.executable, "-m", "lvp.sweeps", *map(str, words), *extra],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from lvp.sweeps.sweep import FORMAT
 from lvp.training import records
-from sweeps.sweep import FORMAT
 from tests.marking import slow
 from tests.sweeps.own_files import anew, executions, written  # noqa: F401  fixture
 from tests.sweeps.running import LOCAL, ROOT
@@ -82,7 +82,7 @@ def test_a_directory_with_other_content_is_not_changed(finished, command_here, t
     before = (out / "sweep.json").read_bytes()
     says = (
         r"another sweep: width_vocab, preset smoke \(steps=40, not 41\)",
-        f"name another --out.*`python -m sweeps resume {out}`",
+        f"name another --out.*`python -m lvp.sweeps resume {out}`",
     )
     refused(command_here(*RUN, "--out", out, steps="41"), *says)
     assert (out / "sweep.json").read_bytes() == before
@@ -161,14 +161,15 @@ def test_a_strangers_directory_executes_nothing(command_here, tmp_path):
     assert executions(tmp_path) == before + 1  # control: the file that the user names is executed
 
 
-def test_a_users_package_experiments_is_one_line(tmp_path):
+def test_a_users_packages_of_the_same_names_are_not_imported(tmp_path):
     """The working directory precedes PYTHONPATH, and `experiments` is a usual name."""
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "__init__.py").touch()
+    for name in ("experiments", "sweeps"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('imported')")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "sweeps", "status", "."]
+    words = [sys.executable, "-m", "lvp.sweeps", "run", "width_vocab", "--preset", "smoke", "--dry-run"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    refused(done, f"{tmp_path}/experiments/__init__.py hides the package experiments of lvp; use another directory")
+    assert done.returncode == 0 and "12 runs" in done.stdout and not done.stderr
 
 
 @pytest.mark.slow
@@ -176,7 +177,7 @@ def test_streams_in_latin_1_get_replaced_characters(cache, tmp_path):
     """The forecast has "–" and the summary "η" and "√", which Latin-1 lacks."""
     environment = os.environ | {"PYTHONIOENCODING": "latin-1", "LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
     path = written(tmp_path, ('f"sum', 'f"η √ sum'))
-    words = [sys.executable, "-m", "sweeps", "run", path, "--preset", "smoke", *INLINE, "--out", tmp_path / "out"]
+    words = [sys.executable, "-m", "lvp.sweeps", "run", path, "--preset", "smoke", *INLINE, "--out", tmp_path / "out"]
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "sum 5" in done.stdout.decode("latin-1") and b"Traceback" not in done.stderr

@@ -7,16 +7,16 @@ import shlex
 
 import pytest
 
-import experiments
+from lvp import experiments
 from lvp.analysis import figure_style
 from lvp.analysis.claims import Claim
 from lvp.cli.parser import key_value
 from lvp.errors import InputError
 from lvp.parametrization import evidence
+from lvp.sweeps import committed
+from lvp.sweeps.__main__ import parser
+from lvp.sweeps.sweep import corpus_name
 from lvp.training import records
-from sweeps import committed
-from sweeps.__main__ import parser
-from sweeps.sweep import corpus_name
 
 SWEEPS = {path.parent: json.loads(path.read_text()) for path in sorted(committed.COMMITTED.glob("*/*/sweep.json"))}
 DOCS = committed.README.parent / "docs"
@@ -26,10 +26,10 @@ REPUBLISHED = "width_vocab/laptop-wikitext2-adaptive"  # published in the presen
 
 def test_readme_docs_and_evidence_agree_with_the_records():
     texts = committed.texts(committed.committed())
-    made = {committed.README, DOCS / "claims.md", DOCS / "gallery.md", committed.COMMITTED / evidence.NAME}
+    made = {committed.README, DOCS / "claims.md", DOCS / "gallery.md", committed.COMMITTED / evidence.FILE.name}
     assert made <= set(texts)
     for path, text in texts.items():
-        assert path.read_text() == text, f"{path.name} is stale: run `python -m sweeps report`"
+        assert path.read_text() == text, f"{path.name} is stale: run `python -m lvp.sweeps report`"
         # A marker that no result fills would stay unnoticed.
         filled = re.findall(r"<!-- results \S+ -->\n(.*?)<!-- end -->", text, flags=re.DOTALL)
         assert len(filled) == text.count("<!-- results ") and all(filled)

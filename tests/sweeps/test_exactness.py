@@ -28,7 +28,7 @@ def test_interrupted_and_resumed_gives_the_same_bits(small, interrupted, tmp_pat
     out = tmp_path / "out"
     small.run(tmp_path / "whole")
     message = interrupted(lambda: small.run(out))
-    again = f"python -m sweeps resume {out} --executor inline --experiment {small.path}"
+    again = f"python -m lvp.sweeps resume {out} --executor inline --experiment {small.path}"
     assert message == f"interrupted; `{again}` continues from here"
     (begun,) = (out / "checkpoints").iterdir()
     assert checkpoints.steps(begun) and losses(out) == {}

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from lvp.errors import InputError
+from lvp.sweeps import executors, fingerprint
 from lvp.training import records
-from sweeps import executors, fingerprint
 from tests.sweeps.own_files import TRAINED, anew, written  # noqa: F401  fixture
 from tests.sweeps.running import ROOT, outcomes
 
@@ -139,17 +139,15 @@ def test_other_flags_at_resume_are_one_line(command, monkeypatch, tmp_path, name
 
 @pytest.mark.slow
 def test_a_docstring_changes_no_program_and_a_formula_does(cache, tmp_path):
-    """Processes with copies of the packages: the same program in another process, with another docstring, and with
+    """Processes with copies of the package: the same program in another process, with another docstring, and with
     another activation function."""
     code, out = tmp_path / "code", tmp_path / "out"
-    for package in ("lvp", "experiments", "sweeps"):
-        ignored = shutil.ignore_patterns("results", "__pycache__")
-        shutil.copytree(ROOT / package, code / package, ignore=ignored)
+    shutil.copytree(ROOT / "lvp", code / "lvp", ignore=shutil.ignore_patterns("results", "__pycache__"))
     path = written(tmp_path, text=TRAINED)
     environment = os.environ | {"PYTHONPATH": str(code), "LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
 
     def sweep(*words):
-        words = [sys.executable, "-m", "sweeps", *words, "--executor", "inline"]
+        words = [sys.executable, "-m", "lvp.sweeps", *words, "--executor", "inline"]
         return subprocess.run(words, cwd=code, env=environment, capture_output=True, text=True, check=False)
 
     def edit(name, old, new):

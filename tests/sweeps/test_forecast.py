@@ -8,15 +8,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-import experiments
-import sweeps
-from experiments.common.experiment import Calculation, SettingRuns
+from lvp import experiments, sweeps
 from lvp.errors import InputError
-from sweeps import forecast
-from sweeps.committed import result
-from sweeps.driver import Options, packs_of
-from sweeps.executors import Machines
-from sweeps.sweep import Planned
+from lvp.experiments.common.experiment import Calculation, SettingRuns
+from lvp.sweeps import forecast
+from lvp.sweeps.committed import result
+from lvp.sweeps.driver import Options, packs_of
+from lvp.sweeps.executors import Machines
+from lvp.sweeps.sweep import Planned
 from tests.sweeps.running import ROOT
 
 EXPERIMENT = experiments.load("width_vocab")

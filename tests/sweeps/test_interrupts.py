@@ -24,7 +24,7 @@ LONG = {"widths": "16", "seeds": "0", "rates": "0.01,0.03,0.1", "steps": "30000"
 def test_ctrl_c_during_the_imports_is_one_line(after, tmp_path):
     """The imports take seconds, in which a Python program would print its stack."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "sweeps", "run", "width_vocab", "--out", tmp_path / "out"],
+        [sys.executable, "-m", "lvp.sweeps", "run", "width_vocab", "--out", tmp_path / "out"],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
         stderr=subprocess.PIPE,
@@ -73,7 +73,9 @@ def test_an_interrupted_sweep_continues_with_the_same_bits(command, undisturbed,
     assert (process.returncode, stdout) == (130, "") and not outcomes(out), stderr
     saved = steps(out)
     assert saved and all(0 < step < 30000 for step in saved.values())
-    (again,) = re.findall(r"^sweeps: interrupted; `python -m sweeps (.*)` continues from here$", stderr, re.MULTILINE)
+    (again,) = re.findall(
+        r"^sweeps: interrupted; `python -m lvp.sweeps (.*)` continues from here$", stderr, re.MULTILINE
+    )
     assert stderr.count("\n") == 1
     done = command(*shlex.split(again), "--quiet")
     assert done.returncode == 0, done.stderr

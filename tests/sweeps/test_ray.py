@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from lvp.errors import InputError
-from sweeps import ray_tune
+from lvp.sweeps import ray_tune
 from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.own_files import TRAINED, written
 from tests.sweeps.running import ROOT, outcomes
@@ -21,7 +21,7 @@ LISTENERS = {"gcs_server", "raylet", "ray::RuntimeEnvAgent", "ray::IDLE"}
 # The executor that a command takes, until standard input ends.
 DRIVER = """
 import sys
-from sweeps import driver
+from lvp.sweeps import driver
 executor = driver._executor(driver.Options())
 import ray
 ray.get(ray.remote(lambda: None).remote())  # starts a worker
@@ -112,7 +112,8 @@ def test_tokenize_without_a_cluster_is_one_line(command_here, tmp_path):
 
 # A program that has its own Ray, as a notebook may.
 OWN_RAY = """
-import json, sys, ray, sweeps
+import json, sys, ray
+from lvp import sweeps
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 table = sweeps.run(sys.argv[1], "smoke", out=sys.argv[2], quiet=True)
 try:

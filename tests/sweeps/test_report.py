@@ -12,8 +12,8 @@ import pytest
 
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figure_style
-from sweeps import committed
-from sweeps.report import Report, draw, page
+from lvp.sweeps import committed
+from lvp.sweeps.report import Report, draw, page
 
 FIGURES = {"figure.png", "figure.svg"}
 HOSTILE = "<script>alert('&')</script>"

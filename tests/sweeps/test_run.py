@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-import sweeps
+from lvp import sweeps
+from lvp.sweeps import progress
 from lvp.training import records
-from sweeps import progress
 from tests.sweeps.own_files import anew, written  # noqa: F401  fixture
 from tests.sweeps.running import LOCAL, ROOT, outcomes
 
@@ -156,6 +156,16 @@ def test_silent_workers_are_mentioned(monkeypatch, capsys):
     assert capsys.readouterr().err == ""  # the reminder has ended
 
 
+def test_the_time_left_is_shown_once_the_speed_is_stable():
+    begins_late = [(t, max(0.0, 7.0 * (t - 20))) for t in map(float, range(200))]
+    shown = [progress.stable_speed(begins_late[:n]) for n in range(1, 201)]
+    assert set(shown[:60]) == {None} and shown[120:] == pytest.approx([7.0] * 80)
+    slows_down = [(t, t**0.25) for t in map(float, range(200))]
+    assert {progress.stable_speed(slows_down[:n]) for n in range(1, 201)} == {None}
+    stands = [(t, min(t, 10.0)) for t in map(float, range(200))]
+    assert {progress.stable_speed(stands[:n]) for n in range(30, 201)} == {None}
+
+
 def test_an_exception_of_watch_is_raised_after_the_sweep(tmp_path):
     def watch(table):
         raise ValueError("cannot draw")
@@ -182,7 +192,7 @@ def test_failed_runs_are_named_and_tried_again(command_here, tmp_path):
     broken = ('return {"y": run["x"]', 'return {"y": 1 // (run["x"] - 1) * 0 + run["x"]')
     path, out = written(tmp_path, broken), tmp_path / "out"
     done = command_here("run", path, *INLINE, "--out", out)
-    again = f"`python -m sweeps resume {out} --executor inline --experiment {path}` tries again"
+    again = f"`python -m lvp.sweeps resume {out} --executor inline --experiment {path}` tries again"
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("sweeps: 1 runs failed: ZeroDivisionError: ")
     assert done.stderr.rstrip().endswith(again) and "PARTIAL: 2 of 3 runs have a record" in done.stdout
@@ -213,13 +223,14 @@ def test_python_and_the_command_line_give_one_table(finished, cache, monkeypatch
 
 @pytest.mark.slow
 def test_a_missing_package_names_the_extra_that_installs_it():
-    without_flax = "import sys; sys.modules['flax'] = None; import sweeps; sweeps.run"
+    without_flax = "import sys; sys.modules['flax'] = None; from lvp import sweeps; sweeps.run"
     done = subprocess.run([sys.executable, "-c", without_flax], cwd=ROOT, capture_output=True, text=True)
-    assert done.stderr.rstrip().endswith("sweeps needs the packages of the extra lab: pip install -e '.[lab]'")
+    assert done.stderr.rstrip().endswith("sweeps needs the packages of the extra lab: pip install 'lvp[lab]'")
 
 
 DRIVER = """
-import sys, sweeps
+import sys
+from lvp import sweeps
 from jax._src import xla_bridge
 sweeps.resume(sys.argv[1], executor="local", quiet=True)
 sys.exit(3 if xla_bridge.backends_are_initialized() else 0)

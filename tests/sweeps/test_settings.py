@@ -6,13 +6,12 @@ from itertools import product
 
 import pytest
 
-import experiments
-import sweeps
-from experiments import leaderboard
-from experiments.common.transferred_entries import ENTRIES, chosen_entries, run_of
+from lvp import experiments, sweeps
+from lvp.experiments import leaderboard
+from lvp.experiments.common.transferred_entries import ENTRIES, chosen_entries, run_of
+from lvp.sweeps import driver
+from lvp.sweeps.store import Store
 from lvp.training import records
-from sweeps import driver
-from sweeps.store import Store
 from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.own_files import TRAINED, written
 from tests.sweeps.running import LOCAL, outcomes

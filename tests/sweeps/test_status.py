@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 
-import sweeps
+from lvp import sweeps
 from lvp.training import records
 from tests.sweeps.own_files import anew, executions, written  # noqa: F401  fixture
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from lvp.errors import InputError
+from lvp.sweeps.trackers import TRACKERS, hparams, log_records, metrics_of, quietly, tracker
 from lvp.training import records
-from sweeps.trackers import TRACKERS, hparams, log_records, metrics_of, quietly, tracker
 from tests.docs.sources import ROOT
 from tests.sweeps.small_disk import fill
 
@@ -138,7 +138,7 @@ def test_two_runs_are_open_at_once(tool, tmp_path):
 KILLED = """
 import os, signal, sys, time
 from pathlib import Path
-from sweeps.trackers import tracker
+from lvp.sweeps.trackers import tracker
 runs = tracker(sys.argv[1], Path(sys.argv[2]), "sweep")
 for run in ("one", "two"):
     runs.begin(run, "group", {"seed": 1}, 0)
@@ -207,7 +207,7 @@ def test_an_unknown_tool_and_a_missing_package_give_one_line(tmp_path, monkeypat
         tracker("aim", tmp_path, "sweep")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for name, package, extra in (("tensorboard", "tensorboardX", "lab"), ("wandb",) * 3, ("mlflow",) * 3):
-        with pytest.raises(InputError, match=rf"^--track {name} needs {package}: pip install -e '.\[{extra}\]'$"):
+        with pytest.raises(InputError, match=rf"^--track {name} needs {package}: pip install 'lvp\[{extra}\]'$"):
             tracker(name, tmp_path, "sweep")
 
 

@@ -1,15 +1,13 @@
-"""`sweeps.trainable` under Tune's own calls: results, checkpoints, reuse and hyperparameters. The page
+"""`lvp.sweeps.trainable` under Tune's own calls: results, checkpoints, reuse and hyperparameters. The page
 docs/extending.md runs it in a `tune.Tuner` (tests/docs/test_extending.py)."""
 
 import math
 
 import pytest
 
-import experiments
-import sweeps
-from lvp import training
+from lvp import experiments, sweeps, training
 from lvp.errors import InputError
-from sweeps.ray_tune import with_hyperparameters
+from lvp.sweeps.ray_tune import with_hyperparameters
 from tests.sweeps.running import TINY
 
 VALUES = TINY | {"corpus": "zipf:1", "widths": "16", "steps": "30"}

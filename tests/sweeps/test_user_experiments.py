@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-import sweeps
-from experiments.common import user_experiments
+from lvp import sweeps
 from lvp.errors import InputError
+from lvp.experiments.common import user_experiments
+from lvp.sweeps import commands
 from lvp.training import OptimizerConfig, records
-from sweeps import commands
 from tests.sweeps.own_files import FILE, FOLLOW_UP, MORE, ONE_MORE, anew, executions, written  # noqa: F401  fixture
 
 WITH_FOLLOW_UP = FOLLOW_UP, ("\n\n\nEXPERIMENT", ONE_MORE)
@@ -166,7 +166,7 @@ def test_a_missing_file_and_a_directory_give_one_line_errors(tmp_path):
 
 
 def test_two_optimizers_with_one_name_are_refused():
-    from experiments import width_vocab
+    from lvp.experiments import width_vocab
 
     (first, second, *_), make = width_vocab.config.settings(width_vocab.PRESETS["smoke"]), lambda learning_rate: None
 
@@ -184,7 +184,7 @@ def test_two_optimizers_with_one_name_are_refused():
 
 OWN_OPTIMIZER = """
 import dataclasses, optax
-from experiments import width_vocab
+from lvp.experiments import width_vocab
 from lvp.training import OptimizerConfig
 
 

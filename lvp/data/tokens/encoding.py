@@ -1,4 +1,4 @@
-"""Processes that make shards. `sweeps.encoding` uses a Ray cluster instead."""
+"""Processes that make shards. `lvp.sweeps.encoding` uses a Ray cluster instead."""
 
 import os
 from collections import deque

@@ -83,7 +83,7 @@ class HuggingFace:
         try:
             import tokenizers as library
         except ImportError:
-            raise InputError("a tokenizer.json needs tokenizers: pip install -e '.[tokenizers]'") from None
+            raise InputError("a tokenizer.json needs tokenizers: pip install 'lvp[tokenizers]'") from None
         self.model = model
         self._tokenizer = library.Tokenizer.from_str(model.decode())
         self._tokenizer.no_truncation()

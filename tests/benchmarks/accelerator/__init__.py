@@ -16,6 +16,6 @@ still runs:
     figure  preset `gpu` of the front experiment, as a sweep                           figure.py
 
 DIR receives accelerator.json (all rows with device, driver and versions), table.md, messages.log, figure.png,
-figure.svg and sweep.tar.gz. `python -m sweeps report` fills docs/accelerators.md from these results in
+figure.svg and sweep.tar.gz. `python -m lvp.sweeps report` fills docs/accelerators.md from these results in
 `experiments/results/accelerator/`.
 """

@@ -1,6 +1,6 @@
 """Compiles the programs of the parts for one H100 that this machine lacks, and compares their memory with the device's.
 
-Needs JAX's CUDA plug-in (pip install -e '.[lab,cuda]'). Rows are written after each program. Programs with a row are
+Needs JAX's CUDA plug-in (pip install 'lvp[lab,cuda]'). Rows are written after each program. Programs with a row are
 not compiled again, and rows of other programs are dropped. `accelerator_dry.json` is a benchmark's result for
 `experiments/results/benchmarks/`.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.sharding import SingleDeviceSharding
 
-import experiments
+from lvp import experiments
 from lvp.files import write_whole
 from lvp.losses import compiling_for
 from lvp.parallel.hardware import GIB

@@ -1,7 +1,7 @@
 """The front experiment at its preset `gpu`, as a sweep through the normal engine.
 
-The sweep's directory is kept beside the rows, so that `python -m sweeps resume` continues it. When the time is up, the
-records so far are drawn.
+The sweep's directory is kept beside the rows, so that `python -m lvp.sweeps resume` continues it. When the time is up,
+the records so far are drawn.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ DRAWING = 25.0  # seconds that are kept for the figure
 
 def command(sizes: Sizes, corpus: str, out: Path, attention: str) -> list[str]:
     """The command that runs the sweep."""
-    words = [sys.executable, "-m", "sweeps", "run", EXPERIMENT, "--preset", "gpu", "--executor", "local"]
+    words = [sys.executable, "-m", "lvp.sweeps", "run", EXPERIMENT, "--preset", "gpu", "--executor", "local"]
     words += ["--pack", str(sizes.pack), "--corpus", corpus, "--out", str(out), "--checkpoint-seconds", "3600"]
     return [*words, "--set", f"attention={attention}", *sizes.figure]
 
 
 def prepare(sizes: Sizes, corpus: str) -> None:
     """Trains the tokenizers of the sweep and encodes its text into the cache."""
-    import experiments
+    from lvp import experiments
     from lvp.files import cache_dir
     from lvp.training import task_for
 
@@ -53,7 +53,7 @@ def main(rows: Rows, sizes: Sizes, corpus: str, attention: str) -> None:
             records_of(rows, out)
     if code != 0 and finished:  # stopped or failed: the records so far are drawn without a device
         with rows.attempt("figure"):
-            words = [sys.executable, "-m", "sweeps", "figure", str(out)]
+            words = [sys.executable, "-m", "lvp.sweeps", "figure", str(out)]
             if (code := run_until(words, max(5.0, rows.left), env=os.environ | {"JAX_PLATFORMS": "cpu"})) != 0:
                 raise RuntimeError(f"drawing ended with exit code {code}")
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import feature_learning, linear_network, token_frequencies
-from experiments.feature_learning import sign_moments
 from lvp import data, theory
 from lvp.data.tokens import tokenizers
 from lvp.errors import InputError
+from lvp.experiments import feature_learning, linear_network, token_frequencies
+from lvp.experiments.feature_learning import sign_moments
 from tests.marking import slow
 
 CONTEXT = {"experiment": "none", "preset": "none", "corpus": "none", "commit": "none"}

@@ -9,15 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import experiments
-from experiments import width_vocab
-from experiments.common import adaptive_comparison
-from experiments.common.optimum_text import optimum_row, slope_text
-from experiments.common.tables import EMBEDDING_RATE
-from experiments.width_vocab import replay, token_rows
-from lvp import training
+from lvp import experiments, training
 from lvp.analysis import Optimum, slope
 from lvp.errors import InputError
+from lvp.experiments import width_vocab
+from lvp.experiments.common import adaptive_comparison
+from lvp.experiments.common.optimum_text import optimum_row, slope_text
+from lvp.experiments.common.tables import EMBEDDING_RATE
+from lvp.experiments.width_vocab import replay, token_rows
 from lvp.models.decoder import decoder
 from lvp.parametrization import row_multiplier
 from tests.marking import slow

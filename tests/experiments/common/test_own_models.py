@@ -9,11 +9,10 @@ import optax
 import pytest
 from flax import nnx
 
-import sweeps
-from experiments.common import own_models
-from experiments.common.own_models import Model, ModelRun, Runs
-from lvp import optim, training
+from lvp import optim, sweeps, training
 from lvp.errors import InputError
+from lvp.experiments.common import own_models
+from lvp.experiments.common.own_models import Model, ModelRun, Runs
 from lvp.roles import Declaration
 from lvp.training import RandomWindows, TrainingData
 
@@ -208,7 +207,7 @@ def test_unusable_settings_are_named():
 
 
 FILE = """
-from experiments.common.own_models import Runs, experiment
+from lvp.experiments.common.own_models import Runs, experiment
 
 def train(run):
     {body}

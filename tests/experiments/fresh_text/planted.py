@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from experiments import fresh_text
-from experiments.fresh_text import analysis
-from experiments.fresh_text.config import GROUPS
+from lvp.experiments import fresh_text
+from lvp.experiments.fresh_text import analysis
+from lvp.experiments.fresh_text.config import GROUPS
 from lvp.training import records
 
 

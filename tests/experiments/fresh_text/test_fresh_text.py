@@ -6,16 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import experiments
-from experiments import fresh_text
-from experiments.common.tables import EMBEDDING_RATE
-from experiments.fresh_text import analysis
-from experiments.fresh_text.config import GROUPS, LEAST_JUDGED, ModelShape, Point
-from experiments.fresh_text.minimum import minimum
-from lvp import data
+from lvp import data, experiments
 from lvp.analysis import optimum, slope
 from lvp.data.tokens.streams import Rows
 from lvp.errors import InputError
+from lvp.experiments import fresh_text
+from lvp.experiments.common.tables import EMBEDDING_RATE
+from lvp.experiments.fresh_text import analysis
+from lvp.experiments.fresh_text.config import GROUPS, LEAST_JUDGED, ModelShape, Point
+from lvp.experiments.fresh_text.minimum import minimum
 from lvp.training import records
 from lvp.training.tasks import task_for
 from tests.experiments.fresh_text.planted import Planted, excess, table_of, trained

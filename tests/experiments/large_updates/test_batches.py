@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.large_updates.batches import augment, epoch_batch, normalise
 from lvp.errors import InputError
+from lvp.experiments.large_updates.batches import augment, epoch_batch, normalise
 
 KEY = jax.random.key(7)
 draw = jax.jit(epoch_batch, static_argnums=(2, 3))

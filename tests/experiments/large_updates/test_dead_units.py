@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.large_updates import dead_units
 from lvp import roles
 from lvp.errors import InputError
+from lvp.experiments.large_updates import dead_units
 
 stable_rank = jax.jit(dead_units.stable_rank)
 

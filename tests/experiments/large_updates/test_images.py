@@ -7,10 +7,10 @@ import tarfile
 import numpy as np
 import pytest
 
-from experiments.large_updates import cifar10
-from experiments.large_updates import digits as digits_source
-from experiments.large_updates.images import Images, load_images
 from lvp.errors import InputError
+from lvp.experiments.large_updates import cifar10
+from lvp.experiments.large_updates import digits as digits_source
+from lvp.experiments.large_updates.images import Images, load_images
 from tests.experiments.large_updates import cifar10_files
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")

@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-import experiments
-from experiments import large_updates
-from experiments.large_updates.config import GROUPS
+from lvp import experiments
 from lvp.errors import InputError
+from lvp.experiments import large_updates
+from lvp.experiments.large_updates.config import GROUPS
 from lvp.training import records, steps_of_parts
 
 CONFIG = replace(large_updates.PRESETS["laptop"], corpus="cifar10")

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, convolution, resnet, shortcut
 from lvp import optim, roles
 from lvp.errors import InputError
+from lvp.experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, convolution, resnet, shortcut
 
 TINY = ResNetConfig(classes=5, image=(9, 9, 2), depth=8, channels=4)  # 9, 5 and 3 positions: odd sides throughout
 

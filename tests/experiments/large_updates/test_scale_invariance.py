@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from experiments import large_updates
-from experiments.large_updates import scale_invariance
-from experiments.large_updates.resnet import ResNetConfig
+from lvp.experiments import large_updates
+from lvp.experiments.large_updates import scale_invariance
+from lvp.experiments.large_updates.resnet import ResNetConfig
 from lvp.training import records
 
 SMALL = ResNetConfig(classes=3, image=(8, 8, 1), depth=8, channels=2)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lvp.sweeps import commands, committed
 from lvp.training import records
-from sweeps import commands, committed
 
 # With one worker the program is compiled only once.
 RUN = ("run", "large_updates", "--preset", "smoke", "--executor", "local", "--threads", "2", "--set", "groups=standard")

@@ -9,11 +9,11 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.large_updates import batches
-from experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from experiments.large_updates.training import ImageData, ImageDataConfig, ImageProgram, ImageRun, ImageSetting
 from lvp import optim, training
 from lvp.errors import InputError
+from lvp.experiments.large_updates import batches
+from lvp.experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, biases, resnet
+from lvp.experiments.large_updates.training import ImageData, ImageDataConfig, ImageProgram, ImageRun, ImageSetting
 from lvp.training import OptimizerConfig
 
 SETTING = ImageSetting(

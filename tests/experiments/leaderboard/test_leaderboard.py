@@ -10,18 +10,17 @@ import numpy as np
 import optax
 import pytest
 
-import experiments
-from experiments import leaderboard
-from experiments.common import user_experiments
-from experiments.common.transferred_entries import ENTRIES, Entry, run_of, setting_of
-from experiments.leaderboard import analysis
-from experiments.leaderboard.config import BASE, RECOMMENDED, Reference
-from lvp import optim
+from lvp import experiments, optim
+from lvp.experiments import leaderboard
+from lvp.experiments.common import user_experiments
+from lvp.experiments.common.transferred_entries import ENTRIES, Entry, run_of, setting_of
+from lvp.experiments.leaderboard import analysis
+from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Reference
 from lvp.parametrization import table as rule_table
 from lvp.parametrization.scaling import scale
 from lvp.roles import ROLES
+from lvp.sweeps.__main__ import main
 from lvp.training import Run, records
-from sweeps.__main__ import main
 
 # Four entries and half of the constants: enough for the claims, and fast to plant. The planted references are best at
 # LVP's ratio times 4, because some runs of LVP are references with LVP's ratio.

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import linear_network
-from experiments.common.shape_powers import slices, slope_along
-from experiments.linear_network import analysis, calculation
 from lvp import data
 from lvp.data.text import zipf
 from lvp.errors import InputError
+from lvp.experiments import linear_network
+from lvp.experiments.common.shape_powers import slices, slope_along
+from lvp.experiments.linear_network import analysis, calculation
 from lvp.models import linear
 from lvp.training import records
 

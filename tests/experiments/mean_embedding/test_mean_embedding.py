@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-import experiments
-from experiments import mean_embedding
+from lvp import experiments
 from lvp.errors import InputError
+from lvp.experiments import mean_embedding
 from lvp.training import records
 
 CONFIG = mean_embedding.PRESETS["laptop"]

@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-import experiments
-from experiments import muon
-from experiments.muon.config import NANOCHAT, Group
+from lvp import experiments
 from lvp.errors import InputError
+from lvp.experiments import muon
+from lvp.experiments.muon.config import NANOCHAT, Group
 from lvp.parametrization import table
 from lvp.training import Run, records
 

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import pretrain_1b
-from experiments.pretrain_1b import PRESETS, Config
-from experiments.pretrain_1b.config import setting_of, settings
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
+from lvp.experiments import pretrain_1b
+from lvp.experiments.pretrain_1b import PRESETS, Config
+from lvp.experiments.pretrain_1b.config import setting_of, settings
 from lvp.models.configs import hayou_liu_1b
 
 CONFIG = PRESETS["laptop"]

@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from experiments import rate_transfer
-from experiments.common.transferred_entries import ENTRIES, run_of
-from experiments.rate_transfer import analysis, claims
 from lvp.errors import InputError
+from lvp.experiments import rate_transfer
+from lvp.experiments.common.transferred_entries import ENTRIES, run_of
+from lvp.experiments.rate_transfer import analysis, claims
 from lvp.training import records
 
 CONFIG = rate_transfer.PRESETS["laptop"]

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import experiments
-from experiments import representation_change
-from experiments.representation_change import equation_nine
+from lvp import experiments
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
+from lvp.experiments import representation_change
+from lvp.experiments.representation_change import equation_nine
 from lvp.theory.representation_change import FORMS, squared_representation_change
 from lvp.training import records
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.row_growth import config as runs
-from experiments.row_growth.analysis import Point
-from experiments.row_growth.laws import LAWS
 from lvp.analysis import Optimum
+from lvp.experiments.row_growth import config as runs
+from lvp.experiments.row_growth.analysis import Point
+from lvp.experiments.row_growth.laws import LAWS
 from lvp.training import records
 
 ADDED = {"sinusoidal": math.sqrt(0.5), "learned": 0.5, "rotary": 0.0}  # RMS at amplitude 1

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-import experiments
-from experiments import row_growth
-from experiments.row_growth import analysis
-from experiments.row_growth import config as runs
-from experiments.row_growth.laws import LAWS, spread
+from lvp import experiments
 from lvp.errors import InputError
+from lvp.experiments import row_growth
+from lvp.experiments.row_growth import analysis
+from lvp.experiments.row_growth import config as runs
+from lvp.experiments.row_growth.laws import LAWS, spread
 from tests.experiments.row_growth import planted
 from tests.marking import slow
 

@@ -5,11 +5,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-import experiments
-from experiments import tied
-from experiments.tied import analysis
-from experiments.tied.config import GROUPS, Group, groups, label, run, setting_of
+from lvp import experiments
 from lvp.errors import InputError
+from lvp.experiments import tied
+from lvp.experiments.tied import analysis
+from lvp.experiments.tied.config import GROUPS, Group, groups, label, run, setting_of
 from lvp.parametrization import table
 from lvp.training import records
 

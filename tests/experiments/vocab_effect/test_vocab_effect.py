@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from experiments import vocab_effect, width_vocab
-from experiments.common.decoder_runs import geometric
-from experiments.common.shape_powers import joint_powers, slope_along
 from lvp.errors import InputError
+from lvp.experiments import vocab_effect, width_vocab
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.common.shape_powers import joint_powers, slope_along
 from lvp.training import records
 from lvp.training.records import configuration
 from tests.marking import slow

@@ -6,14 +6,14 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-import experiments
-from experiments import warmup
-from experiments.common.decoder_runs import geometric
-from experiments.warmup import analysis
-from experiments.warmup import config as warmup_runs
-from experiments.warmup.config import GROUPS
+from lvp import experiments
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
+from lvp.experiments import warmup
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.warmup import analysis
+from lvp.experiments.warmup import config as warmup_runs
+from lvp.experiments.warmup.config import GROUPS
 from lvp.training import records
 
 LAPTOP = warmup_runs.PRESETS["laptop"]

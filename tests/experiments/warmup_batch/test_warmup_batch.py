@@ -5,12 +5,12 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-import experiments
-from experiments import warmup_batch
-from experiments.warmup import config as warmup
-from experiments.warmup_batch.config import EQUAL
+from lvp import experiments
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
+from lvp.experiments import warmup_batch
+from lvp.experiments.warmup import config as warmup
+from lvp.experiments.warmup_batch.config import EQUAL
 from lvp.training import records
 
 LAPTOP = warmup_batch.PRESETS["laptop"]

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-import experiments
-from experiments import width_fixed_vocab
-from experiments.common.decoder_runs import geometric
-from experiments.common.tables import EMBEDDING_RATE, losses_by_seed_and_rate, select
-from experiments.width_fixed_vocab.config import COMMON, FACTORS
+from lvp import experiments
 from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
+from lvp.experiments import width_fixed_vocab
+from lvp.experiments.common.decoder_runs import geometric
+from lvp.experiments.common.tables import EMBEDDING_RATE, losses_by_seed_and_rate, select
+from lvp.experiments.width_fixed_vocab.config import COMMON, FACTORS
 from lvp.training import Run, records
 from tests.marking import slow
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import experiments
-from experiments import width_vocab
-from experiments.width_vocab import analysis
-from experiments.width_vocab.config import all_runs
+from lvp import experiments
 from lvp.errors import InputError
+from lvp.experiments import width_vocab
+from lvp.experiments.width_vocab import analysis
+from lvp.experiments.width_vocab.config import all_runs
 from lvp.training.records import flatten
 
 WORKSTATION = width_vocab.PRESETS["workstation"]

@@ -92,7 +92,7 @@ def test_characters_that_the_output_lacks_are_replaced(encoding):
 def test_a_figure_is_drawn_without_output(finished, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("figure.*", "table.csv", "workers"))
-    code, _, stderr = shell(">/dev/full", "-m", "sweeps", "figure", out)
+    code, _, stderr = shell(">/dev/full", "-m", "lvp.sweeps", "figure", out)
     assert (code, stderr) == (1, "sweeps: standard output was lost: No space left on device\n")
     for name in ("table.csv", "figure.png", "figure.svg"):
         assert (out / name).read_bytes() == (finished[0] / name).read_bytes()
@@ -107,7 +107,7 @@ def test_a_sweep_trains_and_draws_without_output(finished, cache, tmp_path, monk
     for number, (redirection, expected) in enumerate(REDIRECTIONS.items()):
         out = tmp_path / str(number)
         words = ["run", "width_vocab", "--preset", "smoke", "--executor", "local", "--threads", "1", "--out", out]
-        code, _, stderr = shell(redirection, "-m", "sweeps", *words, *settings, timeout=300)
+        code, _, stderr = shell(redirection, "-m", "lvp.sweeps", *words, *settings, timeout=300)
         assert code == expected and "Traceback" not in stderr and "Errno" not in stderr
         assert (out / "figure.png").exists()
         lost += len(whole) - len(outcomes(out))
@@ -119,10 +119,11 @@ def test_a_sweep_trains_and_draws_without_output(finished, cache, tmp_path, monk
 @pytest.mark.slow
 @pytest.mark.parametrize("redirection", REDIRECTIONS)
 @pytest.mark.parametrize(
-    "words", [["lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1", "--evidence"], ["sweeps", "status"]]
+    "words",
+    [["lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1", "--evidence"], ["lvp.sweeps", "status"]],
 )
 def test_short_commands_return_their_exit_code(words, redirection, finished):
-    directory = [finished[0]] if words == ["sweeps", "status"] else []
+    directory = [finished[0]] if words == ["lvp.sweeps", "status"] else []
     code, _, stderr = shell(redirection, "-m", *words, *directory)
     # A short text may be in the pipe before its reader ends.
     assert code == REDIRECTIONS[redirection] or "|" in redirection and code == 0

@@ -3,9 +3,9 @@
 import pytest
 
 import lvp.parametrization.evidence
-from experiments.common.transferred_entries import ENTRIES
 from lvp import parametrization
-from sweeps import committed
+from lvp.experiments.common.transferred_entries import ENTRIES
+from lvp.sweeps import committed
 
 
 def test_evidence_covers_every_entry_of_every_committed_result():
@@ -29,7 +29,7 @@ def test_evidence_covers_every_entry_of_every_committed_result():
 def test_other_records_give_other_evidence():
     """Negative control for staleness."""
     kept = [each for each in committed.committed() if each.experiment.name == "token_frequencies"]
-    path = committed.COMMITTED / lvp.parametrization.evidence.NAME
+    path = committed.COMMITTED / lvp.parametrization.evidence.FILE.name
     assert kept and committed.texts(kept)[path] != path.read_text()
 
 

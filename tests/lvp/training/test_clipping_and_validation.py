@@ -13,8 +13,8 @@ from lvp import roles, training
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
+from lvp.sweeps import work
 from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting, TrainingData
-from sweeps import work
 from tests.lvp.training import plain_training
 
 SETTING = Setting(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import experiments
+from lvp import experiments
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.training import DataConfig, OptimizerConfig, Setting, records

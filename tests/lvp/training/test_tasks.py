@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-import experiments
-import sweeps
-from lvp import training
+from lvp import experiments, sweeps, training
 from lvp.errors import InputError
 from lvp.training import records
 from tests.lvp.data.tokens.texts import some_text
