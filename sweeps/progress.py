@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lvp.errors import printable
+from lvp.sweeps.executors import Progress
+from lvp.sweeps.forecast import duration
+from lvp.sweeps.store import Store
+from lvp.sweeps.sweep import Planned, Sweep
 from lvp.training import records
-from sweeps.executors import Progress
-from sweeps.forecast import duration
-from sweeps.store import Store
-from sweeps.sweep import Planned, Sweep
 
 SILENT = 60.0  # seconds without a report after which the line is shown again
+STABLE = 1.3  # quotient of two speeds up to which the time left is shown
 
 
 class News:
@@ -43,11 +44,11 @@ class News:
         self.runs = sum(len(s.runs) for s in plan)
         self.finished = self.runs - len(missing)
         self.flops = self.total - sum(self._flops(s.label, [r for r in s.runs if r in missing]) for s in plan)
-        self.before = self.flops  # at the start of this session
         self.steps: dict[int, tuple[str, int, int]] = {}  # running pack → label, runs, step
         self.failures: dict[str, str] = {}
         self.raised: Exception | None = None
         self.began = self.heard = time.monotonic()
+        self.past = [(self.began, self.flops)]  # (time, FLOPs) of this session, when the line was shown
         self.shown = self.watched = 0.0
         self.grown, self.lock, self.over = self.finished > 0, threading.Lock(), threading.Event()
         threading.Thread(target=self._remind, daemon=True).start()
@@ -116,11 +117,12 @@ class News:
             f"{100 * done / self.total if self.total else 100:.0f} % of the FLOPs, {self.finished} of {self.runs} runs"
         ]
         parts += [f"{count} running"] if (count := sum(n for _, n, _ in self.steps.values())) else []
-        if self.finished < self.runs and done - self.before > 0.01 * self.total:
-            left = (time.monotonic() - self.began) * (self.total - done) / (done - self.before)
-            parts.append(f"{duration(left)} left")
+        now = time.monotonic()
+        self.past = [*(self.past if len(self.past) < 1000 else self.past[::2]), (now, done)]
+        speed = stable_speed(self.past)
+        parts += [f"{duration((self.total - done) / speed)} left"] if speed and self.finished < self.runs else []
         parts += [f"{len(self.failures)} failed"] if self.failures else []
-        silent = time.monotonic() - self.heard
+        silent = now - self.heard
         parts += [f"no report of a worker for {duration(silent)}"] if silent > SILENT else []
         return ", ".join(parts)
 
@@ -133,8 +135,23 @@ class News:
                 print(file=sys.stderr)
 
 
+def stable_speed(past: Sequence[tuple[float, float]]) -> float | None:
+    """The speed in the second half of the time, in work per second. None while it differs from that of the whole time,
+    as it does while workers start and compile.
+
+    Args:
+      past: (time, work done until then), in the order of time.
+    """
+    (began, first), (now, done) = past[0], past[-1]
+    middle, then = min(past, key=lambda at: abs(at[0] - (began + now) / 2))
+    if middle in (began, now) or done <= then:
+        return None
+    whole, half = (done - first) / (now - began), (done - then) / (now - middle)
+    return half if 1 / STABLE < half / whole < STABLE else None
+
+
 def status(store: Store, sweep: Sweep) -> str:
-    """The table that `python -m sweeps status` prints. Executes no experiment."""
+    """The table that `python -m lvp.sweeps status` prints. Executes no experiment."""
     rows = store.read_records()
     outcomes = {row["hash"]: row["outcome"]["status"] for row in rows}
     failures, recorded = store.failures(), store.recorded()
