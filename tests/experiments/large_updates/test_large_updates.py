@@ -5,8 +5,6 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from lvp import experiments
-from lvp.errors import InputError
 from lvp.experiments import large_updates
 from lvp.experiments.large_updates.config import GROUPS
 from lvp.training import records, steps_of_parts
@@ -162,23 +160,3 @@ def test_two_seeds_judge_nothing():
 def test_the_last_epoch_is_measured():
     epochs = large_updates.analysis.measured_epochs(table_of(CONFIG), CONFIG)
     assert epochs[-1] == 20 and np.all(np.diff(epochs) > 0) and np.any(np.isclose(epochs, 2.0))
-
-
-@pytest.mark.parametrize(
-    "values, says",
-    [
-        ({"groups": "standard,odd"}, "groups must hold only"),
-        ({"first_epochs": "30"}, "first_epochs"),
-        ({"scales": "8,128"}, "the smallest of scales must be 1"),
-        ({"scales": "1"}, "scales needs at least 2"),
-        ({"seeds": "0,0"}, "seeds holds a value twice"),
-        ({"points": "1"}, "points"),
-        ({"groups": ""}, "groups must hold at least one"),
-        ({"rate": "0"}, "rate"),
-        ({"first_images": "0"}, "first_images must be at least 1"),
-    ],
-)
-def test_unusable_values_give_a_one_line_error(values, says):
-    with pytest.raises(InputError, match=says) as caught:
-        experiments.configured("large_updates", "laptop", values)
-    assert "\n" not in str(caught.value)

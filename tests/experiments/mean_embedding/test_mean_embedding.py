@@ -5,8 +5,6 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from lvp import experiments
-from lvp.errors import InputError
 from lvp.experiments import mean_embedding
 from lvp.training import records
 
@@ -207,18 +205,3 @@ def test_a_diverged_group_is_reported_and_not_drawn():
     assert "no finished run" in mean_embedding.analysis.summary(table, CONFIG)
     assert drawn(table, CONFIG) & set(DRIFT) == set(DRIFT) - {"LionA"}
     assert not any(f.get("LionA, tied") for f in [mean_embedding.analysis.follow_up(table, CONFIG)])
-
-
-@pytest.mark.parametrize(
-    "values, says",
-    [
-        ({"groups": "Adam,Adan"}, "groups must hold only"),
-        ({"heads": "free"}, "heads must hold only"),
-        ({"measured": "0,1.5"}, "measured"),
-        ({"sgd_rates": "0"}, "sgd_rates"),
-    ],
-)
-def test_unusable_values_give_a_one_line_error(values, says):
-    with pytest.raises(InputError, match=says) as caught:
-        experiments.configured("mean_embedding", "laptop", values)
-    assert "\n" not in str(caught.value)

@@ -5,8 +5,6 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from lvp import experiments
-from lvp.errors import InputError
 from lvp.experiments import muon
 from lvp.experiments.muon.config import NANOCHAT, Group
 from lvp.parametrization import table
@@ -129,17 +127,3 @@ def test_two_judging_seeds_are_refused():
     config = replace(CONFIG, seeds=(0, 1, 2, 3))
     claims = muon.claims.claims(whole(config, planted(0.2, 0.1)), config, CONTEXT)
     assert {c.reason for c in claims} == {"2 judging seeds: a claim needs at least 3"}
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"powers": (0.0, 1.0)}, r"powers must contain 0 \(one rate\) and 0\.5"),
-        ({"factors": (0.5, 1.0)}, "must have the same length"),
-        ({"seeds": (0, 1)}, "seeds"),
-        ({"width": 0}, "width"),
-    ],
-)
-def test_bad_configurations_are_refused(values, message):
-    with pytest.raises(InputError, match=message):
-        experiments.configured(muon.EXPERIMENT, "laptop", values)

@@ -6,9 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lvp import experiments
 from lvp.analysis.claims import NOT_TESTED
-from lvp.errors import InputError
 from lvp.experiments import representation_change
 from lvp.experiments.representation_change import equation_nine
 from lvp.theory.representation_change import FORMS, squared_representation_change
@@ -272,23 +270,3 @@ def test_no_legend_covers_a_panel():
     (line,) = (x for x in figure.axes[3].get_lines() if x.get_label() == "LionAR")
     low = line.get_ydata()
     assert np.isnan(low).any() and np.nanmin(low) > 0
-
-
-@pytest.mark.parametrize(
-    "values, says",
-    [
-        ({"groups": "LionAR,Lion"}, "groups must hold only LionAR, "),
-        ({"fan_ins": ""}, "fan_ins is empty"),
-        ({"snrs": "0"}, "snrs"),
-        ({"batch_sizes": "0,1"}, "batch_sizes"),
-        ({"numbers": "0"}, "numbers"),
-        ({"points": "1"}, "points"),
-        ({"warmup": "0.8"}, "warmup and cooldown must be .* with a sum of at most 1"),
-        ({"micro_batches": "1"}, "micro_batches must be at least 2"),
-        ({"lion_rate": "0"}, "lion_rate"),
-    ],
-)
-def test_unusable_values_give_a_one_line_error(values, says):
-    with pytest.raises(InputError, match=says) as caught:
-        experiments.configured("representation_change", "laptop", values)
-    assert "\n" not in str(caught.value)

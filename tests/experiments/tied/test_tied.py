@@ -5,11 +5,9 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from lvp import experiments
-from lvp.errors import InputError
 from lvp.experiments import tied
 from lvp.experiments.tied import analysis
-from lvp.experiments.tied.config import GROUPS, Group, groups, label, run, setting_of
+from lvp.experiments.tied.config import GROUPS, groups, label, run, setting_of
 from lvp.parametrization import table
 from lvp.training import records
 
@@ -75,10 +73,3 @@ def test_the_matrix_has_the_row_of_its_group(group):
     assert planned.learning_rates["output"] == pytest.approx(0.2 / 64 * row.lr_multiplier, rel=1e-12)
     factor = {"tied": of_rule["tied"].head_multiplier, "bounded": 64**-0.5}.get(group.choice, 1.0)
     assert (model.output_multiplier, model.embedding_multiplier) == (factor, 1.0)
-
-
-def test_bad_configurations_are_refused():
-    for values, message in [({"groups": "lvp_own"}, "groups"), ({"rates_times_width": "0.1,0.2"}, "at least 3")]:
-        with pytest.raises(InputError, match=message):
-            experiments.configured(tied.EXPERIMENT, "laptop", values)
-    assert Group("lvp", "tied") in groups(CONFIG)

@@ -5,9 +5,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from lvp import experiments
 from lvp.analysis.claims import NOT_TESTED
-from lvp.errors import InputError
 from lvp.experiments import warmup_batch
 from lvp.experiments.warmup import config as warmup
 from lvp.experiments.warmup_batch.config import EQUAL
@@ -111,20 +109,3 @@ def test_equal_gaps_support_no_growth():
     """Negative control, with noise that is the same for no two runs."""
     claims = warmup_batch.claims.claims(table_of({32: 0.2, 512: 0.2}), CONFIG, CONTEXT)
     assert len(claims) == len(EQUAL) and "supported" not in {c.verdict for c in claims}
-
-
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"batches": "128"}, "batches needs at least 2"),
-        (
-            {"batches": "512,2048"},
-            r"batches=\(512, 2048\): batch 2048 at equal tokens .* steps=50 must be at least 100",
-        ),
-        ({"more_seeds": "1,2,3"}, r"cannot judge the rates that seeds=\(.*\) selected"),
-    ],
-)
-def test_unusable_values_give_a_one_line_error(values, says):
-    with pytest.raises(InputError, match=says) as caught:
-        experiments.configured("warmup_batch", "laptop", values)
-    assert "\n" not in str(caught.value)

@@ -10,9 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from lvp import experiments
 from lvp.analysis.claims import NOT_TESTED
-from lvp.errors import InputError
 from lvp.experiments import width_fixed_vocab
 from lvp.experiments.common.decoder_runs import geometric
 from lvp.experiments.common.tables import EMBEDDING_RATE, losses_by_seed_and_rate, select
@@ -466,23 +464,3 @@ def test_select_takes_all_values_at_once():
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "values, says",
-    [
-        *(({x: ""}, f"{x} is empty") for x in ("widths", "rates", "hidden_rates", "seeds", *FACTORS)),
-        *(({name: "0.25,4"}, f"{name} must contain 1") for name in FACTORS),
-        *(({x: "1,1"}, f"{x} holds a value twice") for x in ("widths", "hidden_rates", *FACTORS)),
-        *(({x: "-4,1,2"}, f"{x} must be .*above zero, got -4") for x in ("widths", "rates", "hidden_rates", *FACTORS)),
-        ({"rates": "0.1,0.2"}, "rates needs at least 3"),
-        ({"design": "cross"}, "design must be one of full, star, got 'cross'"),
-        *(({"tolerance": x}, "tolerance") for x in ("0", "nan", "inf")),
-        *(({x: 0}, x) for x in ("steps", "vocab", "batch")),
-        ({"vocabs": "256"}, "did you mean vocab"),
-    ],
-)
-def test_unusable_values_give_a_one_line_error(values, says):
-    with pytest.raises(InputError, match=says) as caught:
-        width_fixed_vocab.config.settings(experiments.configured("width_fixed_vocab", "smoke", values))
-    assert "\n" not in str(caught.value)

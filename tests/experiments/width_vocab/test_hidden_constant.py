@@ -105,21 +105,6 @@ def test_a_reading_without_a_result_gets_no_further_runs():
     assert set(runs) == {planned.label for planned in first if "plain" in planned.label}
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"tuning_seeds": "2,3"}, "tuning_seeds and seeds share 2"),
-        ({"tuning_seeds": "none"}, "tuning_seeds"),
-        ({"hidden_constants": "0.1,0.2"}, "hidden_constants needs at least 3 values, got 2"),
-        ({"hidden_constants": "0,0.2,0.4"}, "hidden_constants"),
-        ({"hidden_constants": ()}, "tuning_seeds=3, 4 needs hidden_constants"),
-    ],
-)
-def test_unusable_values_are_refused(values, message):
-    with pytest.raises(InputError, match=message):
-        experiments.configured("width_vocab", "workstation", values)
-
-
 def test_vocab_effect_does_not_tune():
     with pytest.raises(InputError, match="hidden_constants has no effect in vocab_effect"):
         experiments.configured("vocab_effect", "laptop", {"hidden_constants": "0.1,0.2,0.4", "tuning_seeds": "7"})
