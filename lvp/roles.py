@@ -43,10 +43,10 @@ class Declaration:
         items are their index, dataclass and NamedTuple fields their name; a bare array has the path ""). A last
         attribute `value`, as of a Flax NNX variable, is not a part of the path.
       role: one of ROLES, "tied", or the name of a role of your own.
-      fan_in: axes over which one neuron sums. None is the convention of the leaf's framework, for a leaf of rank 2
-        without its stacked axes: in embedding, position and tied, a row is a neuron; a matrix is [in, out] if it is
-        called `kernel` (Flax) or is the entry `w` of a dict (Haiku), and [out, in] if it is the field `weight` of an
-        object (Equinox). Other names and ranks require `fan_in`. Vectors have no fan-in.
+      fan_in: axes of the array, stacked axes counted, over which one neuron sums. None is the convention of the leaf's
+        framework, for a leaf of rank 2 without its stacked axes: in embedding, position and tied, a row is a neuron; a
+        matrix is [in, out] if it is called `kernel` (Flax) or is the entry `w` of a dict (Haiku), and [out, in] if it
+        is the field `weight` of an object (Equinox). Other names and ranks require `fan_in`. Vectors have no fan-in.
       stacked: axes that stack layers ("blocks/…" of a scanned model).
       vocab_axis: the token axis. None is, for embedding, output and tied, the only axis that is neither stacked nor
         fan-in (None if there are several).
@@ -84,7 +84,8 @@ class Declaration:
         for name, axes in (("fan_in", self.fan_in), ("stacked", self.stacked), ("vocab_axis", vocab)):
             if axes is not None and not _is_axes(axes):
                 raise InputError(
-                    f"declaration {self.pattern!r}: {name} must be distinct axes counted from 0, got {axes!r}"
+                    f"declaration {self.pattern!r}: {name} must be a tuple of distinct axes counted from 0, such as "
+                    f"(0,); got {axes!r}"
                 )
         if self.tokens is not None and not (_is_axes((self.tokens,)) and self.tokens):
             raise InputError(f"declaration {self.pattern!r}: tokens must be a positive integer, got {self.tokens!r}")
@@ -377,8 +378,12 @@ def check_declarations(declarations: Sequence[Any]) -> None:
     """Checks the type of declarations.
 
     Raises:
-      InputError: a declaration is not a `Declaration`.
+      InputError: `declarations` is not a sequence, or a declaration is not a `Declaration`.
     """
+    if not isinstance(declarations, Sequence) or isinstance(declarations, str):
+        raise InputError(
+            f"declarations must be a list of lvp.roles.Declaration(PATTERN, ROLE), got {shown(declarations)}"
+        )
     for declaration in declarations:
         if not isinstance(declaration, Declaration):
             raise InputError(
@@ -439,7 +444,8 @@ def _undeclared(paths: Sequence[str], shape: tuple[int, ...]) -> str:
     also = f" (nor the paths {shown})" if others else ""
     return (
         f"parameter {first!r} of shape {shape}: no declaration matches its path{also}; pass "
-        f"declarations=[lvp.roles.Declaration({re.escape(first)!r}, ROLE), …], ROLE one of {', '.join(ROLES)}"
+        f"declarations=[lvp.roles.Declaration({re.escape(first)!r}, ROLE), …], ROLE one of {', '.join(ROLES)}, or tied "
+        "for one matrix that is both embedding and head"
     )
 
 
@@ -458,7 +464,7 @@ def _leaf(keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: D
         raise InputError(
             f"parameter {path!r} of shape {shape}: axes fan_in {fan_in}, stacked {stacked}, vocab_axis "
             f"{vocab_axis} of declaration {declaration.pattern!r} must be distinct and below its rank {len(shape)}: "
-            "correct the declaration"
+            "correct the declaration. Axes are those of the whole array, stacked axes counted"
         )
     tokens = declaration.tokens
     if tokens is not None and (vocab_axis is None or tokens > shape[vocab_axis]):

@@ -26,11 +26,13 @@ def add(subparsers: Any) -> None:
 
 
 def _add_recommend(subparsers) -> None:
-    text = "print the recommended learning rate and init std of every role, with formulas and evidence"
+    text = "print the recommended learning rate and init std of every role, and code"
     command = add_command(subparsers, "recommend", _recommend, text)
     _add_size(command)
     command.add_argument("--hidden-lr", type=float, required=True, metavar="RATE", help="tuned rate of hidden matrices")
     command.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
+    optimizer = "of hidden matrices: adamw (default), or muon, whose rate --hidden-lr then is"
+    command.add_argument("--optimizer", type=str.lower, default="adamw", help=optimizer)
     command.add_argument(
         "--from-width", type=count, metavar="W", help="width of the smaller model on which the rates were tuned"
     )
@@ -157,7 +159,7 @@ def _print_json(value) -> None:
 def _recommend(arguments) -> None:
     from lvp.parametrization.recommend import recommend
 
-    names = ("hidden_lr", "rule", "embedding_lr", "kappa", "token_rows", "tied", "weight_decay", "b1", "b2", "eps")
+    names = "hidden_lr rule optimizer embedding_lr kappa token_rows tied weight_decay b1 b2 eps".split()
     asked: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     asked["axes"] = dict(key_value(word, "--axis") for word in arguments.axis)
     asked |= _shapes(arguments, asked["axes"])

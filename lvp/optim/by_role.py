@@ -278,6 +278,8 @@ def factories_of(
 ) -> dict[str, Factory]:
     """Role → factory: the same factory for all roles, or the given mapping.
 
+    A tied matrix without a factory takes the embedding's.
+
     Args:
       factory: a factory, or role → factory.
       needed: the roles that must have a factory.
@@ -291,6 +293,8 @@ def factories_of(
         check_factory(factory)
         return dict.fromkeys(needed, factory)
     check_roles("factory", factory, known)
+    if "embedding" in factory:
+        factory = {"tied": factory["embedding"], **factory}
     if missing := [role for role in needed if role not in factory]:
         raise InputError(f"factory has no {missing[0]!r}: give a factory for each of {', '.join(needed)}")
     for own in factory.values():

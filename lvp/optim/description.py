@@ -131,6 +131,9 @@ def describe(
     else:
         settings, options, masks = rule.settings, rule.options, rule.masks
         note = f"{table.rule}: width {table.width}, vocab {table.vocab}{_when(settings)}"
+    found = {leaf.role for leaf in jax.tree.leaves(described)}
+    if {"embedding", "hidden"} <= found and not {"output", "tied"} & found:
+        note += "; no parameter is output: declare an embedding that is also the head as tied"
     values = {role: {name: _number(name, x) for name, x in own.items()} for role, own in settings.items()}
     known = {
         role: {name: None if x is None else _number(name, x) for name, x in own.items()}

@@ -292,9 +292,10 @@ def _problems(leaf: roles.Leaf, chosen: Table) -> Iterator[str]:
     fan_in, fan_out = leaf.size(leaf.fan_in), leaf.size(leaf.fan_out)
     if fan_in != chosen.width and (leaf.role != "hidden" or fan_out != chosen.width):
         sizes = f"fan-in {fan_in}" + (f" and fan-out {fan_out}" if leaf.role == "hidden" else "")
+        stacks = ", declare the axes that stack layers (stacked)" if len(leaf.layer_axes) > 2 else ""
         yield (
-            f"{named}: {sizes}, but width is {chosen.width}; give the model's width, correct the declaration's fan_in, "
-            "or declare a role of its own with a row"
+            f"{named}: {sizes}, but width is {chosen.width}; give the model's width, correct the declaration's fan_in"
+            f"{stacks}, or declare a role of its own with a row"
         )
     elif leaf.role in roles.VOCABULARY and leaf.vocab not in (None, chosen.vocab):
         yield (

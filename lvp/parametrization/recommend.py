@@ -13,6 +13,7 @@ The command line prints the same: `python -m lvp recommend --width 2048 --vocab 
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from lvp import parametrization
-from lvp.errors import InputError, shown
+from lvp.errors import InputError, shown, unknown
 from lvp.parametrization import AXES, RULES, Shape, Table, evidence, report, row_multiplier, snippets
 from lvp.parametrization.axes import SIZES, check_beta, chosen
 from lvp.parametrization.rules import PAPER_RULES, check_above_zero
@@ -31,7 +32,12 @@ from lvp.parametrization.token_frequencies import TokenFrequencies, token_freque
 # Factors on LVP's embedding rate that are worth training next; docs/transfer.md has the ratios of tuned references.
 SWEEP = (1.0, 4.0, 16.0)
 TUNED_SWEEP = (0.5, 1.0, 2.0)  # factors on a tuned or published rate
+MOVED = 4.0  # factor between the moved and the unchanged rate from which both are worth training
 SHORT = 0.1  # part of the training below which the timescale of a decay is a warning
+UNEQUAL = 4.0  # quotient of two roles' decays per step that is a warning
+LARGE = 10.0  # quotient of an embedding's rate and its init std that is a warning
+ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
+OPTIMIZERS = ("adamw", "muon")
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Recommendation:
     """The result of `recommend`. `advice["embedding"]` is a `RoleAdvice`; `str(advice)` is a report.
 
     Attributes:
-      rule, hidden_lr, embedding_lr: the arguments.
+      rule, hidden_lr, embedding_lr, optimizer: the arguments.
       width, vocab: width and vocabulary of `target`.
       from_width, from_vocab: width and vocabulary of the smaller model; None without a transfer.
       kappa: κ of "interpolated", else None.
@@ -102,6 +108,7 @@ class Recommendation:
     """
 
     rule: str
+    optimizer: str
     width: int
     vocab: int
     hidden_lr: float
@@ -152,13 +159,16 @@ class Recommendation:
     def sweep(self) -> tuple[float, ...]:
         """Three embedding rates worth training next.
 
-        They are `TUNED_SWEEP` times a tuned rate or that of a tied matrix, or else `SWEEP` times LVP's rate divided by
-        the factor on the rows.
+        They are `TUNED_SWEEP` times a tuned rate or that of a tied matrix, or else `SWEEP` times LVP's rate. A tuned
+        rate of rows that are not multiplied by √d may not move at all. So if the rule moves it by a factor of `MOVED`
+        or more, the three rates go from the moved to the unchanged rate.
         """
+        rate, small = self.embedding.learning_rate, self.embedding.base_learning_rate
+        if self.embedding_lr is not None and small and small >= MOVED * rate and self.token_rows != "sqrt":
+            return (rate, math.sqrt(rate * small), small)
         if self.embedding_was_tuned or self.tied:
-            return tuple(self.embedding.learning_rate * factor for factor in TUNED_SWEEP)
-        of_lvp = self.embedding_by_rule["lvp"] / row_multiplier(self.token_rows, self.width)
-        return tuple(of_lvp * factor for factor in SWEEP)
+            return tuple(rate * factor for factor in TUNED_SWEEP)
+        return tuple(self.embedding_by_rule["lvp"] * factor for factor in SWEEP)
 
     @property
     def moves_axes(self) -> bool:
@@ -197,6 +207,7 @@ def recommend(
     *,
     base: Shape | None = None,
     rule: str = "lvp",
+    optimizer: str = "adamw",
     axes: Mapping[str, str] | None = None,
     embedding_lr: float | None = None,
     kappa: float | None = None,
@@ -209,7 +220,7 @@ def recommend(
     b2: float = 0.999,
     eps: float = 1e-8,
 ) -> Recommendation:
-    """Returns the rate and init std of every role of a model of shape `target`, for Adam-like optimizers.
+    """Returns the rate and init std of every role of a model of shape `target`, for Adam and Muon.
 
     Args:
       target: the sizes of the model.
@@ -218,11 +229,15 @@ def recommend(
       base: the sizes of the smaller model on which all settings were tuned; `lvp.parametrization.scaling.scale`
         transfers them. None: they were tuned on this model.
       rule: one of `PAPER_RULES`.
+      optimizer: of the hidden matrices, one of `OPTIMIZERS`; AdamW trains the other roles. Under "muon", `hidden_lr` is
+        the rate of `optax.contrib.muon` without `consistent_rms`. The advice is in the unit of Adam's rate, which is
+        hidden_lr / (0.2 √width): with `consistent_rms=0.2` Muon updates a width × width matrix by the same amount.
       axes: axis → rule, as in `scale`.
       embedding_lr: the tuned rate of the smaller model's embedding and learned positions; None takes the rule's.
       kappa: κ of "interpolated", in [0, 1], the same at both sizes.
       counts: whole numbers [n], n ≤ m: occurrences of each token, which give κ = Σ α_i κ_i and `Recommendation.tokens`.
-      token_rows: one of `lvp.parametrization.TOKEN_ROWS`. It sets the embedding's forward multiplier, but no rate.
+      token_rows: one of `lvp.parametrization.TOKEN_ROWS`. It sets the embedding's forward multiplier. With "sqrt", the
+        rule's rate is divided by √d, because the model sees each update √d times larger.
       tied: whether one matrix is both embedding and head, as in GPT-2 and Gemma.
       steps: training steps; None takes those of `target`.
       weight_decay: λ of AdamW as tuned, above zero; None is no decay.
@@ -232,11 +247,12 @@ def recommend(
       A `Recommendation`; `print` shows it as a report.
 
     Raises:
-      InputError: `target` or `base` is not a `Shape`; a rule, an axis or token_rows is unknown; a rate, λ or ε is not
-        finite and above zero; β is outside [0, 1) at one of the sizes; κ is outside [0, 1] or given together with
-        counts; counts are not whole numbers of at least 0, are all zero, or are more than the vocabulary; there is no
-        base, and embedding_lr or a rule in `axes` is given; there is a decay rule and no weight_decay; a rule in `axes`
-        needs a size that a shape does not have, or does not go together with `rule` (`lvp.parametrization.axes`).
+      InputError: `target` or `base` is not a `Shape`; a rule, an axis, optimizer or token_rows is unknown; a rate, λ or
+        ε is not finite and above zero; β is outside [0, 1) at one of the sizes; κ is outside [0, 1] or given together
+        with counts; counts are not whole numbers of at least 0, are all zero, or are more than the vocabulary; there is
+        no base, and embedding_lr or a rule in `axes` is given; there is a decay rule and no weight_decay; a rule in
+        `axes` needs a size that a shape does not have, or does not go together with `rule`
+        (`lvp.parametrization.axes`).
 
     Example:
       >>> from lvp.parametrization import Shape
@@ -258,13 +274,18 @@ def recommend(
         raise InputError(f"decay rule {names['decay']!r} needs weight_decay: give the value tuned on the smaller model")
     if steps is not None:
         check_above_zero("steps", steps)
+    if optimizer not in OPTIMIZERS:
+        raise unknown("optimizer", optimizer, OPTIMIZERS)
     adam = {"b1": b1, "b2": b2, "eps": eps}
     asked = _Asked(rule, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam, tied)
-    return _recommended(asked, counts, target.steps if steps is None else steps)
+    asked.check()
+    if optimizer == "muon" and not PAPER_RULES[rule].muon:
+        asked = dataclasses.replace(asked, hidden_lr=hidden_lr / (ADAM_RMS * math.sqrt((base or target).width)))
+    made = _recommended(asked, counts, target.steps if steps is None else steps)
+    return dataclasses.replace(made, optimizer=optimizer, hidden_lr=float(hidden_lr))
 
 
 def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None) -> Recommendation:
-    asked.check()
     asked.roles()  # raises InputError for a wrong rule or size before the tokens are analysed
     frequencies = _frequencies(counts, asked.target.vocab, asked.kappa)
     if frequencies is not None:
@@ -272,6 +293,7 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
     base, target, table, roles = asked.base, asked.target, asked.table(), asked.roles()
     return Recommendation(
         rule=asked.rule,
+        optimizer="adamw",
         width=target.width,
         vocab=target.vocab,
         hidden_lr=float(asked.hidden_lr),
@@ -292,7 +314,7 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
         weight_decay=None if asked.weight_decay is None else float(asked.weight_decay),
         tuned=asked.adam,
         alternatives=_alternatives(asked),
-        warnings=(*_warnings(asked, roles), *_changed_betas(asked), *_short_decays(asked, roles, steps)),
+        warnings=(*_warnings(asked, roles), *_changed_betas(asked), *_decays(asked, roles, steps)),
         tokens=frequencies,
         token_rows=asked.token_rows,
         tied=asked.tied,
@@ -363,14 +385,16 @@ class _Asked:
         return scale(self.base, self.target, self.rule, axes=self.axes, kappa=self.kappa, token_rows=self.token_rows)
 
     def here(self, shape: Shape) -> Table:
-        """The table at a shape, in units of the hidden rate."""
-        return parametrization.table(
-            self.rule,
-            width=shape.width,
-            vocab=shape.vocab,
-            kappa=self.kappa,
-            token_rows=self.token_rows,
-        )
+        """The table at a shape, in units of the hidden rate. The embedding's rate is for the rows as they enter."""
+        size: dict[str, Any] = {"width": shape.width, "vocab": shape.vocab}
+        made = parametrization.table(self.rule, **size, kappa=self.kappa, token_rows=self.token_rows)
+        row = made["embedding"]
+        return made.with_rows(dataclasses.replace(row, lr_multiplier=row.lr_multiplier / self.enlarged(shape)))
+
+    def enlarged(self, shape: Shape) -> float:
+        """The factor by which the rows enlarge an update at the rule's rate; 1 if the embedding's rate was tuned."""
+        tuned = self.embedding_lr is not None or PAPER_RULES[self.rule].muon
+        return 1.0 if tuned else row_multiplier(self.token_rows, shape.width)
 
     def table(self) -> Table:
         """The table of this model in units of its hidden rate."""
@@ -405,6 +429,7 @@ class _Asked:
         made = []
         for row in here.rows:
             formula = PAPER_RULES[self.rule].formulas[row.role]
+            rows = " / √d" if row.role == "embedding" and self.enlarged(self.target) != 1.0 else ""
             factors = None if scaling is None else scaling[row.role]
             rate = rates[row.role] * (1.0 if factors is None else factors.rate)
             decay = None if self.weight_decay is None else self.weight_decay * row.decay
@@ -417,7 +442,7 @@ class _Asked:
                     learning_rate=rate,
                     base_learning_rate=None if factors is None else rates[row.role],
                     multiplier=row.lr_multiplier if factors is None else factors.rate,
-                    formula=formula.ratio if factors is None else formula.move,
+                    formula=formula.ratio + rows if factors is None else formula.move,
                     init_std=row.init_std,
                     init_formula=formula.init,
                     decay=row.decay,
@@ -470,11 +495,18 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
                 "Language models have more tokens than entries of a row."
             )
     embedding, hidden = roles[0], next(advice for advice in roles if advice.role == "hidden")
-    if (factor := row_multiplier(asked.token_rows, asked.target.width)) != 1.0:
+    if (factor := asked.enlarged(shape := asked.base or asked.target)) != 1.0:
         made.append(
-            f"the rule's embedding rate {embedding.learning_rate:.4g} is for plain rows. Rows times √d enlarge every "
-            f"update √d = {factor:.4g} times, and the best rates measured with them are about √d times smaller "
-            f"(docs/width_vocab.md): {embedding.learning_rate / factor:.4g}."
+            f"the rule's embedding rate is for plain rows. Rows times √d enlarge every update √d = {factor:.4g} times "
+            f"at width {shape.width}, and the best rates measured with them are about √d times smaller "
+            "(docs/width_vocab.md). So the rate above is divided by √d."
+        )
+    if embedding.init_std and embedding.learning_rate >= LARGE * embedding.init_std:
+        ratio = embedding.learning_rate / embedding.init_std
+        made.append(
+            f"{embedding.role} rate {embedding.learning_rate:.4g} is {ratio:.3g} times its init std "
+            f"{embedding.init_std:.4g}: a step of Adam replaces a row. If {asked.hidden_lr:.4g} is Muon's rate, give "
+            'optimizer="muon" (--optimizer muon).'
         )
     if not PAPER_RULES[asked.rule].muon and hidden.learning_rate >= hidden.init_std:
         ratio = hidden.learning_rate / hidden.init_std
@@ -495,23 +527,29 @@ def _changed_betas(asked: _Asked) -> list[str]:
     return [f"the rules of batch and horizon change {changes}."]
 
 
-def _short_decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | None) -> list[str]:
-    """A warning for the roles whose decay forgets the training: its timescale is below `SHORT` of the steps."""
+def _decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | None) -> list[str]:
+    """A warning if a decay forgets the training, or is much faster than that of hidden matrices."""
     shrinks = {role.role: role.decay_per_step for role in roles if role.decay_per_step}
-    short = [name for name, shrink in shrinks.items() if steps and shrink * steps * SHORT > 1]
-    if not short or not steps:
+    if not shrinks:
         return []
-    fastest = max(short, key=lambda name: shrinks[name])
-    decay, shrink = next(role.weight_decay for role in roles if role.role == fastest), shrinks[fastest]
-    text = [
-        f"weight decay {decay:.4g} has a timescale of {1 / shrink:.3g} of {steps:.0f} steps for {', '.join(short)}."
-    ]
-    if fastest == "embedding":  # a tied matrix has the head's gradient in every row
-        left = (1 - min(shrink, 1.0)) ** steps
-        text.append(f"The row of a token that never occurs keeps {left:.2g} of its size.")
-    if decay and shrink > shrinks["hidden"]:
-        text.append(f"λ = {decay * shrinks['hidden'] / shrink:.3g} for {fastest} has the timescale of hidden matrices.")
-    return [" ".join(text)]
+    fastest = max(shrinks, key=lambda name: shrinks[name])
+    decays = {role.role: role.weight_decay for role in roles if role.weight_decay}
+    shrink, text = shrinks[fastest], []
+    if steps and shrink * steps * SHORT > 1:
+        short = ", ".join(name for name in shrinks if shrinks[name] * steps * SHORT > 1)
+        text.append(
+            f"weight decay {decays[fastest]:.4g} has a timescale of {1 / shrink:.3g} of {steps:.0f} steps for {short}."
+        )
+        if fastest == "embedding":  # a tied matrix has the head's gradient in every row
+            left = (1 - min(shrink, 1.0)) ** steps
+            text.append(f"The row of a token that never occurs keeps {left:.2g} of its size.")
+    elif shrink >= UNEQUAL * shrinks["hidden"]:
+        times = f"{1 / shrink:.3g} steps for {fastest} and {1 / shrinks['hidden']:.3g} for hidden matrices"
+        text.append(f"weight decay {decays[fastest]:.4g} has a timescale of {times}.")
+    if text and shrink > shrinks["hidden"]:
+        equal = {name: float(f"{decays[name] * shrinks['hidden'] / shrinks[name]:.3g}") for name in decays}
+        text.append(f"All matrices have the timescale of hidden matrices with weight_decay={equal}.")
+    return [" ".join(text)] if text else []
 
 
 def _beyond(target: Shape, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:

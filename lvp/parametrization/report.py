@@ -58,11 +58,10 @@ def _short_rows(advice: "Recommendation") -> list[tuple[str, ...]]:
 def _heading(advice: "Recommendation") -> str:
     kappa = "" if advice.kappa is None else f", κ {advice.kappa:.4g}"
     size = f"{advice.rule}: width {advice.width}, vocab {advice.vocab}{kappa}"
-    if advice.from_width is None:
-        return f"{size}; from the hidden rate {advice.hidden_lr:g} of this model"
+    of = "Muon's rate" if advice.optimizer == "muon" else "the hidden rate"
     own = "" if advice.embedding_lr is None else f" and the embedding's {advice.embedding_lr:g}"
-    small = f"a model of {advice.base}"
-    return f"{size}; from the hidden rate {advice.hidden_lr:g}{own} of {small}"
+    small = "this model" if advice.from_width is None else f"a model of {advice.base}"
+    return f"{size}; from {of} {advice.hidden_lr:g}{own} of {small}"
 
 
 def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
@@ -157,10 +156,15 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
     text = f"Try the embedding rates {', '.join(f'{rate:.3g}' for rate in advice.sweep)}"
     if not evidence:
         return [f"{text} (--evidence: why)."]
-    if advice.embedding_was_tuned or advice.tied:
+    first, *_, last = advice.sweep
+    if last == advice.embedding.base_learning_rate:
+        why = "from the moved rate to the unchanged one, which was best where vocabulary and width grow together"
+    elif advice.embedding_was_tuned:
         why = "half and twice the rate above"
+    elif advice.tied:
+        why = "half and twice the rate above; docs/tied.md has the measurement"
     else:
-        why = "1, 4 and 16 times LVP's rate; docs/transfer.md has the ratios of tuned references"
+        why = "1, 4 and 16 times LVP's rate; tuned small models took 4 to 16 times (docs/transfer.md)"
     text += (
         f", all other rates as above ({why}). If a run is expensive, try them at a smaller width first, and give "
         "--from-width and --embedding-lr. If the first or the last is the best, go on beyond it."
@@ -172,7 +176,7 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
     """A block per committed result: its relevance for this size, and the loss of every entry after transfer."""
     if not advice.evidence:
         return [["This installation contains no committed results of transfer."]]
-    blocks = []
+    blocks = [["All models below have two matrices. docs/tied.md has those with one, at d 64 and 128."]] * advice.tied
     for name, result in advice.evidence.items():
         head = ("entry", "rule", "embedding rate here", "mean gap", "largest gap", "at")
         lines: list[tuple[str, ...]] = [head]

@@ -90,13 +90,14 @@ class Scaling:
             (r.role, *(f"{x:.4g}" for x in (r.init_std, r.rate, r.decay, r.epsilon, r.forward_multiplier)))
             for r in self.roles
         ]
-        rules = ", ".join(f"{axis} {name}" for axis, name in self.axes.items())
+        moved = (axis for axis in self.axes if axis not in SIZES or getattr(self.target, SIZES[axis]) is not None)
+        rules = ", ".join(["width and vocab " + self.rule, *(f"{axis} {self.axes[axis]}" for axis in moved)])
         logits = [f"; logits × {row.head_multiplier:.4g}" for row in self.table.rows if row.role == "tied"]
         return "\n".join(
             [
                 f"from {self.base}",
                 f"to   {self.target}",
-                f"rules: width and vocab {self.rule}, {rules}",
+                f"rules: {rules}",
                 *aligned([("role", *columns), *rows]),
                 f"residual branches × {self.branch_multiplier:.4g}; 1 − β₁ and 1 − β₂ × {self.beta:.4g}"
                 + "".join(logits),
@@ -127,7 +128,8 @@ def scale(
       kappa: κ of "interpolated" at both sizes, in [0, 1].
       token_rows: how rows enter the model at both sizes, one of `lvp.parametrization.TOKEN_ROWS`.
       ratios: role → tuned rate of the role over the hidden rate at the base, as in `table`.
-      init_std: role → std tuned at the base; a role that is absent takes the rule's std at the target.
+      init_std: role → std tuned at the base; a role that is absent takes the rule's std at the target. The std of
+        "tied" is that of embedding and head. A head may start at 0.
       rows: further or other rows at the target (`Table.with_rows`), which the axes do not change.
       tied: whether to add the role "tied", as in `table`. Its rate, λ and ε move as the embedding's.
 
@@ -163,7 +165,9 @@ def scale(
     sized = Ratios(target.width / base.width, sizes["depth"], sizes["batch"], sizes["horizon"], forward=forward)
     _refuse(names, here, moved, sized, rows)
     factors = _factors(names, {role: moved[role].lr_multiplier for role in here}, sized)
-    roles = _roles(moved, factors, {row.role: row.lr_multiplier for row in here.rows}, _stds(init_std, here, moved))
+    roles = _roles(
+        moved, factors, {row.role: row.lr_multiplier for row in here.rows}, _stds(init_std, here, moved, tied)
+    )
     beta, branch = math.prod(part.beta for part in factors), math.prod(part.branch for part in factors)
     of_rule = (replace(moved[r.role], init_std=r.init_std, lr_multiplier=r.lr_multiplier) for r in roles)
     meaning = f"the rate of the hidden matrices, tuned at {base}"
@@ -198,15 +202,20 @@ def _product(parts: list[Factors], name: str, role: str) -> float:
     return math.prod(getattr(part, name).get(role, 1.0) for part in parts)
 
 
-def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table) -> dict[str, float]:
+def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table, tied: bool) -> dict[str, float]:
     """Role → init std at the target."""
     stds = {row.role: row.init_std for row in there.rows}
-    for role, std in (tuned or {}).items():
+    given = dict(tuned or {})
+    if tied and "tied" in given:  # one matrix
+        given |= dict.fromkeys(("embedding", "output"), given.pop("tied"))
+    for role, std in given.items():
         if role not in stds:
             raise unknown("role of init_std", role, [r for r in stds if here[r].init_std > 0])
         if here[role].init_std == 0:
             raise InputError(f"role of init_std {role!r} has std 0, which no factor changes: remove it from init_std")
-        stds[role] *= check_above_zero(f"init_std of {role}", std) / here[role].init_std
+        if role != "output" or tied or std != 0:
+            check_above_zero(f"init_std of {role}", std)
+        stds[role] *= std / here[role].init_std
     return stds
 
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from lvp.parametrization import row_multiplier
 from lvp.parametrization.axes import SIZES
 from lvp.parametrization.rules import PAPER_RULES
 from lvp.parametrization.scaling import LOOKUPS
@@ -39,12 +40,13 @@ def _factory(advice: "Recommendation") -> tuple[list[str], list[str], list[str]]
     """Imports, lines that define the factories, and the argument `factory` with the options of AdamW."""
     changed = advice.tuned != {"b1": 0.9, "b2": 0.999, "eps": 1e-8}  # the defaults of optax.adamw
     options = [f"{name}={value!r}" for name, value in advice.tuned.items()] if changed else []
-    if not PAPER_RULES[advice.rule].muon:
+    of_rule = PAPER_RULES[advice.rule].muon
+    if not of_rule and advice.optimizer != "muon":
         return [], [], ["optax.adamw", *options]
     adam = f"functools.partial(optax.adamw, {', '.join(options)})" if options else "optax.adamw"
-    imports = ["import functools"] * changed + ["from lvp.roles import ROLES"]
-    known = '(*ROLES, "tied")' if advice.tied else "ROLES"
-    return imports, [f'factories = dict.fromkeys({known}, {adam}) | {{"hidden": optax.contrib.muon}}'], ["factories"]
+    muon = "optax.contrib.muon" if of_rule else "functools.partial(optax.contrib.muon, consistent_rms=0.2)"
+    imports = ["import functools"] * (changed or not of_rule) + ["from lvp.roles import ROLES"]
+    return imports, [f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": {muon}}}'], ["factories"]
 
 
 def _parametrized(advice: "Recommendation") -> tuple[list[str], list[str]]:
@@ -53,7 +55,7 @@ def _parametrized(advice: "Recommendation") -> tuple[list[str], list[str]]:
     size, rate = f"width={advice.width}, vocab={advice.vocab}", f"{advice['hidden'].learning_rate:.6g}"
     settings = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay:.6g}"]
     arguments = [factory, f'"{advice.rule}"', rate, size, *settings]
-    if own := _own_table(advice, advice.table[advice.embedding.role].lr_multiplier):
+    if own := _own_table(advice, advice.embedding.learning_rate / advice["hidden"].learning_rate):
         imports = ["from lvp.parametrization import table", *imports]
         lines = [*lines, f'rates = table("{advice.rule}", {size}, {own})']
         arguments = [factory, "rates", rate, *settings]
@@ -61,11 +63,13 @@ def _parametrized(advice: "Recommendation") -> tuple[list[str], list[str]]:
     return imports, [*lines, _declarations(advice), f"tx = optim.parametrized({call})"]
 
 
-def _own_table(advice: "Recommendation", ratio: float | None) -> str:
+def _own_table(advice: "Recommendation", ratio: float) -> str:
     """The arguments of `table` and `scale` beyond rule and sizes; `ratio` is the embedding's over the hidden rate."""
     own: dict[str, Any] = {}
-    if advice.embedding_lr is not None and ratio is not None:
+    if advice.embedding_lr is not None:
         own["ratios"] = dict.fromkeys(LOOKUPS, float(f"{ratio:.6g}"))
+    elif row_multiplier(advice.token_rows, advice.width) != 1.0:
+        own["ratios"] = {"embedding": float(f"{ratio:.6g}")}
     if advice.kappa not in (None, 1.0):
         own["kappa"] = float(f"{advice.kappa:.6g}")
     if advice.token_rows != "plain":
@@ -80,9 +84,11 @@ def _transfer(advice: "Recommendation") -> tuple[list[str], list[str]]:
     imports, lines, (factory, *options) = _factory(advice)
     moved = [axis for axis, size in SIZES.items() if getattr(advice.target, size) is not None]
     moved += [axis for axis in ("decay", "epsilon") if advice.axes[axis] != "none"]
-    own = _own_table(advice, None if advice.embedding_lr is None else advice.embedding_lr / advice.hidden_lr)
+    rates = (advice.embedding.base_learning_rate, advice["hidden"].base_learning_rate)
+    assert rates[0] is not None and rates[1] is not None  # there is a base
+    own = _own_table(advice, rates[0] / rates[1])
     settings = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay!r}"]
-    call = [factory, "scaling", f"{advice.hidden_lr:.6g}", *settings, "declarations=declarations", *options]
+    call = [factory, "scaling", f"{rates[1]:.6g}", *settings, "declarations=declarations", *options]
     return ["from lvp.parametrization.scaling import Shape, scale", *imports], [
         *lines,
         "scaling = scale(",

@@ -222,7 +222,7 @@ def test_schedules_and_independent_decay():
             {"axes": {"decay": "constant_timescale"}, "weight_decay": 0.1, "rows": [Row("output", 1.0, 1.0, True)]},
             "decay rule 'constant_timescale' uses the rule's rate of role 'output', which rows or rates replaces",
         ),
-        ({"declarations": {"head": "output"}}, "declarations must be a list of lvp.roles.Decl.*; an element is 'head'"),
+        ({"declarations": {"head": "output"}}, "declarations must be a list of lvp.roles.Decl.*, got "),
         ({"weight_decay": {"hiden": 0.1}}, "weight_decay: unknown role 'hiden'"),
         ({"axes": {"decay": "sqrt_width"}}, "decay rule 'sqrt_width' needs weight_decay: give the value tuned at"),
         (

@@ -249,12 +249,40 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
 
 
 def test_rows_times_the_root_of_the_width_have_a_smaller_rate():
-    """The rates to try are those of plain rows in the unit of the row as it enters."""
-    plain, times_root = (advised(width=256, vocab=4096, hidden_lr=1e-3, token_rows=x) for x in ("plain", "sqrt"))
-    assert times_root["embedding"].learning_rate == plain["embedding"].learning_rate
-    assert times_root.sweep == pytest.approx([rate / 16 for rate in plain.sweep])
-    assert not plain.warnings and "for plain rows" in times_root.warnings[0] and "16 times" in times_root.warnings[0]
-    assert f"{plain['embedding'].learning_rate / 16:.4g}" in times_root.warnings[0]
+    """All rates of rows times √d are those of plain rows in the unit of the row as it enters."""
+    for more in ({}, {"tied": True}, {"from_width": 64}):
+        plain, times_root = (
+            advised(width=256, vocab=4096, hidden_lr=1e-3, token_rows=x, **more) for x in ("plain", "sqrt")
+        )
+        root = 8 if more.get("from_width") else 16
+        assert times_root.embedding.learning_rate == pytest.approx(plain.embedding.learning_rate / root)
+        assert times_root.sweep == pytest.approx([rate / root for rate in plain.sweep])
+        assert times_root["position"].learning_rate == plain["position"].learning_rate
+        assert not plain.warnings and f"√d = {root} times" in times_root.warnings[0]
+    tuned = advised(width=256, vocab=4096, hidden_lr=1e-3, from_width=64, embedding_lr=0.01, token_rows="sqrt")
+    assert tuned["embedding"].learning_rate == pytest.approx(0.005) and not tuned.warnings
+
+
+def test_a_tuned_rate_that_the_rule_moves_far_is_tried_unmoved():
+    """The rule moves the rate as √(d₀/d). Plain rows may want the rate of the small model."""
+    near = advised(**SIZE, hidden_lr=1e-3, from_width=512, embedding_lr=0.01)
+    assert near.sweep == pytest.approx([0.0025, 0.005, 0.01])  # half and twice the moved rate
+    far = advised(**SIZE, hidden_lr=1e-3, from_width=32, embedding_lr=0.01)
+    assert far.sweep == pytest.approx([0.00125, 0.01 * 8**-0.5, 0.01])
+    rows = advised(**SIZE, hidden_lr=1e-3, from_width=32, embedding_lr=0.01, token_rows="sqrt")
+    assert rows.sweep == pytest.approx([0.000625, 0.00125, 0.0025])
+
+
+def test_muons_rate_is_taken_in_the_unit_of_adam():
+    """Muon's update of a d × d matrix is d^(−1/2) per coordinate, and Adam's 0.2 with `consistent_rms`."""
+    muon = advised(**SIZE, hidden_lr=0.02, optimizer="muon")
+    adam = advised(**SIZE, hidden_lr=0.02 / (0.2 * 2048**0.5))
+    assert muon.roles == adam.roles and muon.hidden_lr == 0.02 and muon.sweep == adam.sweep
+    assert "consistent_rms=0.2" in muon.snippet and "Muon's rate 0.02" in str(muon) and not muon.warnings
+    (warning,) = advised(**SIZE, hidden_lr=0.02).warnings  # control: taken for Adam's rate
+    assert "--optimizer muon" in warning
+    with pytest.raises(InputError, match="unknown optimizer 'mun'; did you mean muon"):
+        advised(**SIZE, hidden_lr=0.02, optimizer="mun")
 
 
 def test_json_equals_the_python_result(capsys):
@@ -306,7 +334,8 @@ def test_probable_mistakes_are_named():
     (swapped,) = advised(width=32064, vocab=2048, hidden_lr=1e-6).warnings
     assert "width 32064 is larger than vocab 2048" in swapped
     advice = advised(**SIZE, hidden_lr=3)
-    (large,) = advice.warnings
+    rows, large = advice.warnings
+    assert "embedding rate 135.8 is" in rows
     assert "hidden rate 3 is 136 times the init std" in large and f"warning: {large[:40]}" in advice.with_evidence()
     (base,) = advised(**SIZE, hidden_lr=1e-4, from_width=1024, from_vocab=512).warnings
     assert "from_width 1024" in base
@@ -324,8 +353,11 @@ def test_a_decay_that_forgets_the_training_is_named():
     (warning,) = advised(**SIZE, hidden_lr=3e-4, steps=20_000, weight_decay=0.1).warnings
     assert "timescale of 737 of 20000 steps for embedding, position" in warning
     assert f"never occurs keeps {(1 - 0.1 * 3e-4 * 2048**0.5) ** 20_000:.2g} of its size." in warning
-    assert f"λ = {0.1 / 2048**0.5:.3g} for embedding has the timescale of hidden matrices" in warning
-    assert advised(**SIZE, hidden_lr=3e-4, steps=7_000, weight_decay=0.1).warnings == ()  # 7,370 steps hold a tenth
+    equal = f"{0.1 / 2048**0.5:.3g}"
+    assert f"weight_decay={{'embedding': {equal}, 'position': {equal}, 'hidden': 0.1, 'output': 0.1}}" in warning
+    (unequal,) = advised(**SIZE, hidden_lr=3e-4, steps=7_000, weight_decay=0.1).warnings  # 7,370 steps hold a tenth
+    assert "737 steps for embedding and 3.33e+04 for hidden" in unequal and f"'embedding': {equal}" in unequal
+    assert advised(**SIZE, hidden_lr=3e-4, weight_decay=0.1).warnings == (unequal,)
     (equal,) = advised(**SIZE, hidden_lr=3e-4, steps=20_000, weight_decay=50.0, rule="sp").warnings  # control
     assert "never occurs" in equal and "timescale of hidden" not in equal
 

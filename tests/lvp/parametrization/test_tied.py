@@ -1,5 +1,6 @@
 """The row of a tied matrix: closed forms, bounds, and the training that it describes."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -15,6 +16,7 @@ from lvp.models.decoder import decoder
 from lvp.parametrization import RULES, Shape, table
 from lvp.parametrization.recommend import recommend
 from lvp.parametrization.scaling import scale
+from lvp.roles import ROLES, Declaration
 from lvp.training import Run
 
 WIDTH, VOCAB = 256, 8192
@@ -78,6 +80,38 @@ def test_a_table_without_the_row_is_refused_with_the_remedy():
     for rule in (table("lvp", width=64, vocab=512), scale(Shape(32, 512), Shape(64, 512), "lvp").table):
         with pytest.raises(InputError, match=r"tied=True"):
             optim.parametrized(optax.adamw, rule, 1e-3, declarations=declarations.GPT2)
+
+
+def test_the_shared_readout_of_mup():
+    """One std of the base model for both uses. The logits have mup's factor, 1 over the width ratio."""
+    made = scale(Shape(64, 512), Shape(256, 512), "mup", ratios=1, tied=True, init_std={"tied": 0.02}).table["tied"]
+    assert (made.init_std, made.head_multiplier, made.lr_multiplier) == pytest.approx((0.02, 0.25, 1.0))
+    with pytest.raises(InputError, match="unknown role of init_std 'tied'"):
+        scale(Shape(64, 512), Shape(256, 512), "mup", init_std={"tied": 0.02})
+    with pytest.raises(InputError, match="init_std of output must be a finite number above zero"):
+        scale(Shape(64, 512), Shape(256, 512), "mup", tied=True, init_std={"output": 0.0})
+    assert scale(Shape(64, 512), Shape(256, 512), "mup", init_std={"output": 0.0}).table["output"].init_std == 0
+
+
+def test_the_embeddings_factory_trains_a_tied_matrix():
+    factories = dict.fromkeys(ROLES, optax.adamw) | {"embedding": functools.partial(optax.adamw, b1=0.5)}
+    tx = optim.parametrized(factories, "lvp", 1e-3, width=64, vocab=512, declarations=declarations.GPT2)
+    assert tx.options["tied"]["b1"] == 0.5
+    own = factories | {"tied": functools.partial(optax.adamw, b1=0.7)}
+    tx = optim.parametrized(own, "lvp", 1e-3, width=64, vocab=512, declarations=declarations.GPT2)
+    assert tx.options["tied"]["b1"] == 0.7
+
+
+def test_a_model_without_a_head_is_noted():
+    """An embedding that is also the head would start the logits too large under μP."""
+    untied = {"wte": "embedding", "w": "hidden", "head": "output"}
+    bare, tied = {"wte": "embedding", "w": "hidden"}, {"wte": "tied", "w": "hidden"}
+    params = {"wte": jnp.zeros((512, 64)), "w": jnp.zeros((64, 64)), "head": jnp.zeros((64, 512))}
+    note = "declare an embedding that is also the head as tied"
+    for names, noted in ((untied, False), (bare, True), (tied, False)):
+        declared = [Declaration(name, role, fan_in=(1,) if name == "wte" else (0,)) for name, role in names.items()]
+        tx = optim.parametrized(optax.adamw, "mup", 1e-3, width=64, vocab=512, declarations=declared)
+        assert (note in str(optim.describe(tx, {name: params[name] for name in names}))) is noted
 
 
 @pytest.mark.parametrize("rule", ("lvp", "mup", "completep"))

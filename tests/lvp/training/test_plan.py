@@ -139,7 +139,7 @@ def test_without_libtpu_the_error_gives_the_command(monkeypatch):
         raise NotImplementedError("JAX TPU support not installed; cannot generate TPU topology. See elsewhere")
 
     monkeypatch.setattr(topologies, "get_topology_desc", refuse)
-    with pytest.raises(InputError, match=r"libtpu, which is not installed: pip install -e '.\[lab,tpu\]'"):
+    with pytest.raises(InputError, match=r"libtpu, which is not installed: pip install 'lvp\[lab,tpu\]'"):
         plan.devices_of("v5e:4x4")
 
 
