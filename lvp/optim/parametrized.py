@@ -324,7 +324,7 @@ def _refuse_other_units(role: str, factory: Factory, chosen: Table, kwargs: Mapp
       InputError: the rate is for Adam-like updates, and the factory is another one of optax.
     """
     function, name, muon = _rates.unwrapped(factory), _rates.name_of(factory), ""
-    of_optax = getattr(function, "__module__", "").startswith("optax.")
+    of_optax = (getattr(function, "__module__", None) or "").startswith("optax.")
     if chosen.rule not in RULES or chosen.rule == "sp" or not of_optax or name in ADAM_LIKE:
         return
     if function is optax.contrib.muon and role == "hidden":
