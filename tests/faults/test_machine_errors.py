@@ -222,6 +222,7 @@ def test_no_space_for_a_checkpoint_keeps_the_last_one(disk):
     assert store.steps(CONFIGURATION) == [1] and store.latest([CONFIGURATION], SHAPES)[0] == 1
 
 
+@pytest.mark.slow
 def test_no_space_for_a_figure_keeps_the_old_figure(finished, disk):
     out = shutil.copytree(finished[0], disk / "out", ignore=shutil.ignore_patterns("logs"))
     before = (out / "figure.png").read_bytes()

@@ -44,6 +44,7 @@ def restore(folder, content):
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_killed_publication_is_old_or_new_or_refused(finished, repository, monkeypatch):
     folder = committed.publish(*finished)
     newer = files(folder)

@@ -320,6 +320,7 @@ def runs_of_the_adaptive_design(table, config):
     return kept
 
 
+@pytest.mark.slow
 def test_the_adaptive_design_has_the_planted_slope():
     context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(-0.5)

@@ -15,6 +15,7 @@ from lvp.experiments.common import own_models
 from lvp.experiments.common.own_models import Model, ModelRun, Runs
 from lvp.roles import Declaration
 from lvp.training import RandomWindows, TrainingData
+from tests.marking import slow
 
 VOCAB, WIDTH = 23, 8
 RUNS = Runs(widths=(WIDTH, 12), vocab=VOCAB, rates=(0.01, 0.1, 1.0), seeds=(0, 1), steps=6, context=5, batch=3)
@@ -110,7 +111,7 @@ def trained(setting, tokens, *runs):
     return training.run(program, list(runs), TrainingData.from_tokens(setting, tokens[:300], tokens[300:]))
 
 
-@pytest.mark.parametrize("rule", ["lvp", "mup"])
+@pytest.mark.parametrize("rule", ["lvp", slow("mup")])
 @pytest.mark.parametrize("make", [plain, in_linen, in_nnx, in_equinox])
 def test_training_equals_a_plain_optax_loop(make, rule, tokens):
     setting, run = setting_of(make, rule=rule), ModelRun(0.1, 3)

@@ -15,6 +15,7 @@ CONFIG = large_updates.PRESETS["laptop"]
 CONTEXT = {"experiment": "large_updates", "preset": "laptop", "corpus": "none", "commit": "none"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon, invariant", [(1e-5, True), (100.0, False)])
 def test_powers_of_the_scale_of_normalised_kernels(epsilon, invariant):
     """The control divides outputs by a constant: the epsilon is larger than any variance."""

@@ -182,6 +182,7 @@ def test_measures_equal_a_direct_calculation(program, data):
     assert measured["dead"]["all"][0] > 0
 
 
+@pytest.mark.slow
 def test_chunks_and_resumption_change_no_bit(program, data):
     (whole,) = training.run(program, [LARGE], data, chunk_seconds=1e9)
     cut, kept = states(program, LARGE, data)

@@ -122,6 +122,7 @@ def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
     return records.table(rows)
 
 
+@pytest.mark.slow
 def test_planted_powers_are_recovered_and_judged():
     power = {"plain": 0.0, "normalized": -0.5}
     table = planted(CONFIG, power, 0.0, np.random.default_rng(0))

@@ -11,6 +11,7 @@ from lvp.experiments import rate_transfer
 from lvp.experiments.common.transferred_entries import ENTRIES, run_of
 from lvp.experiments.rate_transfer import analysis, claims
 from lvp.training import records
+from tests.marking import slow
 
 CONFIG = rate_transfer.PRESETS["laptop"]
 CONTEXT = {"experiment": "rate_transfer", "preset": "laptop", "corpus": "none", "commit": "none"}
@@ -158,7 +159,7 @@ def test_too_few_seeds_cannot_judge():
         assert claim.reason.startswith(f"{count} judging seed") and claim.reason.endswith("a claim needs at least 3")
 
 
-@pytest.mark.parametrize("diverged", [(), CONFIG.constants[-3:], CONFIG.constants])
+@pytest.mark.parametrize("diverged", [slow(()), CONFIG.constants[-3:], slow(CONFIG.constants)])
 def test_unfinished_sweeps_have_a_summary_and_a_figure(diverged):
     runs = {c.label: list(c.runs) for c in rate_transfer.EXPERIMENT.settings(CONFIG)}
     for few in ({label: own[:1] for label, own in runs.items()}, runs):

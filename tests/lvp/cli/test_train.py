@@ -61,6 +61,7 @@ def test_a_run_trains_once_and_keeps_its_parameters(words, tmp_path, capsys):
         models.load(out)
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_parameters_of_another(words, tmp_path, capsys):
     first, second, other = (tmp_path / name for name in ("first", "second", "other"))
     assert main.main([*words, "--out", str(first)]) == 0

@@ -149,6 +149,7 @@ def losses(config, run, steps=4):
     return seen
 
 
+@pytest.mark.slow
 def test_the_matrix_and_both_factors_may_be_rescaled_together():
     """(a, b, σ, η) and (a / c, b / c, c σ, c η) are the same training, so that the logits need no factor."""
     made = table("mup", width=32, vocab=64, tied=True)

@@ -50,7 +50,7 @@ def programs():
     }
 
 
-@pytest.mark.parametrize("setting", [PLAIN, MEASURED], ids=["plain", "measured"])
+@pytest.mark.parametrize("setting", [slow(PLAIN, id="plain"), pytest.param(MEASURED, id="measured")])
 def test_micro_batches_trace_the_loss_as_often_as_a_whole_batch(setting, data, monkeypatch):
     def traces(micro_batches):
         calls = []
@@ -111,7 +111,8 @@ def test_measures_equal_a_direct_calculation(head, programs, data):
     assert binned["norm"][-1][-1] is None or (counts == 0).any()
 
 
-@pytest.mark.parametrize("name", [*(slow(name) for name in ("sgd", "coupled")), "untied"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sgd", "coupled", "untied"])
 def test_sgd_and_coupled_adam_keep_an_untied_heads_mean(name, programs, data):
     """Stollenwerk & Stollenwerk 2025: the head's gradients sum to zero, the input embedding's do not."""
     (result,) = training.run(programs[name], [run(0.01 if name == "coupled" else 0.1)], data)
@@ -142,6 +143,7 @@ def test_second_moments_are_found_in_any_chain():
     assert measures.second_moments(optax.sgd(0.1).init(params), None) == {}
 
 
+@pytest.mark.slow
 def test_scored_steps_have_the_scores_of_shorter_runs(data):
     """At a constant rate the first steps of a run are a shorter run. The other measured steps have no score."""
     text = np.random.default_rng(1).integers(0, 40, 100).astype(np.int32)

@@ -243,6 +243,7 @@ def names_of(sizes):
     return [f"{kind}-{'-'.join(map(str, s))}" for s in sizes for kind in ("training", "loss")]
 
 
+@pytest.mark.slow
 def test_products_gather_no_more_than_plain_ones():
     run(["products", "kernel"], devices=8)
 

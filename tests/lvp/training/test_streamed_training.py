@@ -50,6 +50,7 @@ def test_training_resumes_bit_exactly_within_a_block(program, feed):
         assert resumed == whole
 
 
+@pytest.mark.slow
 def test_a_step_uses_its_rows(program, feed):
     """The loss of the first step equals the loss of its rows at the initial parameters."""
     model, tokens = decoder(SETTING.model), feed[1]
