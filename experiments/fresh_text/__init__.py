@@ -17,7 +17,7 @@ choose η_hidden · d. The judging seeds, which are other seeds, train at least 
 """
 
 from lvp.experiments.common.experiment import Experiment
-from lvp.experiments.fresh_text import analysis, claims, config, figure
+from lvp.experiments.fresh_text import analysis, blocks, claims, config, figure
 from lvp.experiments.fresh_text.config import PRESETS, Config
 
 __all__ = ["EXPERIMENT", "PRESETS", "Config"]
@@ -32,4 +32,5 @@ EXPERIMENT = Experiment(
     claims=claims.claims,
     follow_up=analysis.follow_up,
     limit=config.limit,
+    blocks=blocks.blocks,
 )

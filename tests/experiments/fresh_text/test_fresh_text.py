@@ -289,6 +289,15 @@ def test_every_preset_has_a_figure_from_few_and_all_runs():
             assert analysis.summary(table, config) and fresh_text.claims.claims(table, config, CONTEXT)
 
 
+def test_the_advice_has_the_planted_ratios_and_costs():
+    """At d 48 to 256 the planted ratio is √(d/100): 0.69 to 1.6. Twice the best costs 0.017 (ln 2)² of 2.0: 0.4 %."""
+    result = SimpleNamespace(table=trained(LAPTOP, Planted(noise=0.0))[0], config=LAPTOP)
+    advice = fresh_text.EXPERIMENT.blocks({"laptop-wikitext2": result})["advice"]
+    assert "0.69, 0.8, 0.98, 1.1, 1.4, 1.6 times the hidden rate at d 48, 64, 96, 128, 192, 256" in advice
+    assert "p = 0.50" in advice and "costs 0.4 % of the loss, and half of it 0.4 %" in advice
+    assert fresh_text.EXPERIMENT.blocks({"vocabulary-wikitext2": SimpleNamespace(config=VOCABULARY)}) == {}
+
+
 def test_sentences_are_short():
     for preset in fresh_text.PRESETS:
         config = fresh_text.PRESETS[preset]

@@ -1,0 +1,39 @@
+"""The block of README that is made from the committed results of `fresh_text`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from lvp.experiments.fresh_text.analysis import law, of_group, percent, read, varied
+from lvp.experiments.fresh_text.config import GROUPS
+
+_ROWS = {"sqrt": "rows × √d", "plain": "plain rows"}
+
+
+def blocks(results: Mapping[str, Any]) -> dict[str, str]:
+    """The block "advice": the best ratio of the embedding's rate to the hidden rate, for each model.
+
+    Args:
+      results: see `lvp.experiments.common.experiment.Experiment`.
+    """
+    lines = [line for each in results.values() if varied(each.config) == "d" for line in _advice(each)]
+    return {"advice": "\n".join(lines)} if lines else {}
+
+
+def _advice(result: Any) -> Iterator[str]:
+    by_setting, config = read(result.table, result.config), result.config
+    for name in config.groups:
+        readings = [each for each in of_group(by_setting, name) if each.best.optimum.resolved]
+        if not readings:
+            continue
+        ratios = ", ".join(f"{each.best.optimum.rate:.2g}" for each in readings)
+        widths = ", ".join(str(each.shape.width) for each in readings)
+        costs = (percent([getattr(each.best, side).value for each in readings]).value for side in ("twice", "half"))
+        twice, half = (f"{cost:.1f} %" if np.isfinite(cost) else "unknown" for cost in costs)
+        group, power = GROUPS[name], law(config, readings).power.in_words()
+        yield (
+            f"- **{_ROWS[group.token_rows].capitalize()}** ({group.label}): the best embedding rate is {ratios} times "
+            f"the hidden rate at d {widths}. The ratio grows as d^p with p = {power}. Twice the best rate costs "
+            f"{twice} of the loss, and half of it {half}."
+        )
