@@ -214,7 +214,7 @@ def _far(advice: "Recommendation", name: str, result) -> list[str]:
             side = "the largest" if value > largest else "smaller than the smallest"
             words.append(f"{axis} {value} is {times:.3g} times {side} measured")
     if not words:
-        return ["The size is within the measured range."]
+        return ["Each size is within its measured range. The measurements moved one size at a time."]
     far = max(advice.beyond[name].values()) >= FAR
     place = (
         "far outside of the measured range. The numbers below are weak evidence for it"

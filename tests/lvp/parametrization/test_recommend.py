@@ -229,7 +229,7 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
     evidence = {"r": result | {"entries": {"LVP": row}}}
     monkeypatch.setattr(lvp.parametrization.evidence, "transfer", lambda: evidence)
     cases = {
-        (128, 1000): ({"width": 1.0, "vocab": 1.0}, "within the measured range"),
+        (128, 1000): ({"width": 1.0, "vocab": 1.0}, "within its measured range"),
         (512, 1000): ({"width": 2.0, "vocab": 1.0}, "not far"),
         (16, 4000): ({"width": 4.0, "vocab": 4.0}, "far outside"),
     }
