@@ -229,7 +229,7 @@ def texts(results: Sequence[Result]) -> dict[Path, str]:
     docs = README.parent / "docs"
     claims, gallery_page = docs / "claims.md", docs / "gallery.md"
     content = _blocks(results)
-    made = {path: _fill(path.read_text(), content) for path in (README, *docs.glob("*.md"))}
+    made = {path: _fill(path.read_text(encoding="utf-8"), content) for path in (README, *docs.glob("*.md"))}
     made[claims] = "\n".join([CLAIMS_HEAD, *_claims(results)])
     made[gallery_page] = gallery(results, docs)
     made[COMMITTED / evidence.FILE.name] = _indented({r.folder.name: r.evidence for r in results if r.evidence})

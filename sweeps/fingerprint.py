@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lvp.files.schema import Shape, fits
-from lvp.parallel.hardware import cores, processor
+from lvp.parallel.hardware import processor, visible_cores
 from lvp.training import records
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy")
@@ -44,7 +44,9 @@ def of_program(program: str, device: Any, devices: int, threads: int | None) -> 
       devices: the number of the process's devices.
       threads: the worker's threads; None if XLA chooses them.
     """
-    chosen = {"cores": cores()} if threads is None and device.platform == "cpu" else {}  # XLA splits sums by them
+    chosen = (
+        {"cores": visible_cores()} if threads is None and device.platform == "cpu" else {}
+    )  # XLA splits sums by them
     return (
         present()
         | chosen
@@ -88,7 +90,7 @@ def _words(flags: str) -> list[str]:
     """The flags in a variable. XLA reads a file if the variable holds a path."""
     if flags and not flags.lstrip().startswith("-"):
         try:
-            flags = Path(flags.strip()).read_text()
+            flags = Path(flags.strip()).read_text(encoding="utf-8")
         except (OSError, ValueError):
             return [flags]
     return [word for word in flags.split() if not word.startswith(_NO_EFFECT) and word != CPU_FLAGS]

@@ -34,6 +34,7 @@ from lvp.training import records, task_for
 
 SLICE = 2.0  # seconds between two results of a trial
 TRIALS_PER_WORKER = 16  # about; see `_trials`
+LONGEST_TMPDIR = 38  # characters: the paths of Ray's sockets are 69 longer, and Linux takes 107
 
 
 class Trial(tune.Trainable):
@@ -155,7 +156,8 @@ class RayTune:
         units = found.devices if job.mesh or found.platform == "tpu" else job.threads or 1
         folder = tempfile.mkdtemp(prefix="lvp-tune-")
         try:
-            with _sigterm_as_sigint(), open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+            null = open(os.devnull, "w", encoding="utf-8")
+            with _sigterm_as_sigint(), null, contextlib.redirect_stdout(null):
                 results = tune.Tuner(
                     tune.with_resources(Trial, {found.platform.upper(): units}),
                     param_space={
@@ -219,6 +221,7 @@ def _start() -> None:
       InputError: Ray cannot be started.
     """
     removed = {name: os.environ.pop(name) for name in debugging()}  # Ray's processes inherit the environment
+    long = len(tempfile.gettempdir()) > LONGEST_TMPDIR
     try:
         _init(
             "cannot start Ray on this machine",
@@ -227,6 +230,7 @@ def _start() -> None:
             address="local",  # ignores RAY_ADDRESS
             include_dashboard=False,
             num_cpus=cores(),
+            _temp_dir=f"/tmp/ray-{os.getuid()}" if long else None,
         )
     finally:
         os.environ |= removed

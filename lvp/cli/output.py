@@ -20,7 +20,7 @@ class Output:
     def __init__(self, stream: TextIO | None):
         self.lost: OSError | None = None
         self._missing = stream is None  # Python has no stream for a descriptor that is closed at start
-        self._stream: Any = stream or open(os.devnull, "w")
+        self._stream: Any = stream or open(os.devnull, "w", encoding="utf-8")
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _RAISING:
             stream.reconfigure(errors="replace")
 
@@ -39,7 +39,7 @@ class Output:
         except OSError as error:
             self.lost = self.lost or error
             # The stream's buffer keeps its text and would raise again when the process ends.
-            with contextlib.suppress(OSError), open(os.devnull, "w") as null:
+            with contextlib.suppress(OSError), open(os.devnull, "w", encoding="utf-8") as null:
                 os.dup2(null.fileno(), self._stream.fileno())
 
     def __getattr__(self, name: str):

@@ -77,7 +77,7 @@ def decoder(name: str, changes: Mapping[str, Any], under: Mapping[str, Any] | No
 
 def _fields(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from None
     if not isinstance(config, dict):

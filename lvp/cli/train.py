@@ -163,7 +163,7 @@ def _claimed(out: Path, config: Mapping[str, Any]) -> str:
         write_whole(path, records.dumps({"hash": key, "config": config}) + "\n")
     checkpoints.wait_for_all()
     try:
-        found = json.loads(path.read_text())["hash"]
+        found = json.loads(path.read_text(encoding="utf-8"))["hash"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         found = f"unreadable, {type(error).__name__}; all hosts must share --out"
     if gathered([found != key]).any():

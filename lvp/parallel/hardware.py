@@ -5,6 +5,7 @@ and H200 SXM (dense bfloat16).
 """
 
 import contextlib
+import math
 import os
 import platform
 import resource
@@ -42,16 +43,34 @@ def accelerator(device_kind: str) -> Accelerator | None:
     return None
 
 
-def cores() -> int:
-    """The number of CPU cores that this process may use."""
+def visible_cores() -> int:
+    """The number of CPU cores on which this process may run. XLA starts as many threads."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """The number of CPU cores that this process may use: the visible cores, up to the CPU quota of its container.
+
+    Args:
+      cgroup: where Linux mounts the control group of the container, of version 2 or 1.
+    """
+    quota = math.inf
+    with contextlib.suppress(OSError, ValueError):  # no Linux, or no quota ("max")
+        most, period = (cgroup / "cpu.max").read_text(encoding="utf-8").split()
+        quota = int(most) / int(period)
+    with contextlib.suppress(OSError, ValueError):
+        most, period = (
+            (cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="utf-8") for name in ("quota", "period")
+        )
+        quota = min(quota, int(most) / int(period) if int(most) > 0 else math.inf)
+    return max(1, math.floor(min(quota, visible_cores())))
 
 
 @cache
 def processor() -> tuple[str, str]:
     """The model of the CPU and its vector extensions; the architecture and "" if the system does not list them."""
     with contextlib.suppress(OSError):
-        lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+        lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines())
         fields = {key.strip(): value.strip() for key, _, value in lines}
         if "flags" in fields:
             vectors = [word for word in fields["flags"].split() if word.startswith(("avx", "fma", "amx"))]
@@ -65,7 +84,7 @@ def peak_memory() -> int:
     On Linux it is VmHWM of /proc/self/status: a new program inherits its parent's peak in `ru_maxrss`.
     """
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

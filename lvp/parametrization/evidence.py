@@ -24,7 +24,7 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
       A gap is None if runs diverged. The mapping is empty if no result is committed. `python -m lvp.sweeps report`
       writes the data to `experiments/results`.
     """
-    return json.loads(FILE.read_text()) if FILE.is_file() else {}
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
 
 
 def ranked(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

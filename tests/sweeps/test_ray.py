@@ -56,6 +56,16 @@ def test_loopback_addresses(ip, true):
 
 
 @pytest.mark.slow
+def test_ray_starts_with_the_long_tmpdir_of_a_batch_system(command, tmp_path, monkeypatch):
+    """Linux takes 107 characters in the path of a socket."""
+    long = tmp_path / "slurm_jobdir" / "1355700" / "scratch" / "tmp.t0016"
+    long.mkdir(parents=True)
+    monkeypatch.setenv("TMPDIR", str(long))
+    done = command("run", "width_vocab", "--preset", "smoke", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
 def test_ray_listens_on_loopback_only_and_has_no_dashboard():
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

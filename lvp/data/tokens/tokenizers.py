@@ -25,6 +25,7 @@ _WORD, _LINE = re.compile(rb" *[^ \n]*\n?"), re.compile(rb"[^\n]*\n?")
 _SPACE_AFTER = re.compile(rb"[^ ] ")
 _MOST_KNOWN = 1 << 18  # parts of a text whose ids are kept; about 50 MB
 _LONGEST_KNOWN = 100  # bytes of the longest part whose ids are kept
+_LONGEST_TRAINED = 60_000  # characters of a word: SentencePiece 0.2.1 and 0.2.2 abort above 65,535
 _SPACE_MARK = "\u2581"  # SentencePiece's mark for a space inside a piece
 _UNKNOWN = "\u2047"  # the unknown piece, which SentencePiece requires; no byte maps to this character
 
@@ -75,9 +76,20 @@ def _sentences(text: bytes) -> Iterator[str]:
     yield from map(chr, _POINTS)
     for start, end in _chunks(text):
         *lines, rest = to_characters(text[start:end]).split(_LINE_END)
-        yield from (line + _LINE_END for line in lines)
-        if rest:
-            yield rest
+        for line in (*(line + _LINE_END for line in lines), rest):
+            yield from _with_short_words(line)
+
+
+def _with_short_words(line: str) -> Iterator[str]:
+    """The parts of a line between which words above `_LONGEST_TRAINED` are cut."""
+    start = 0
+    if len(line) > _LONGEST_TRAINED:
+        for word in re.finditer(r"[^ ]+", line):
+            for cut in range(word.start() + _LONGEST_TRAINED, word.end(), _LONGEST_TRAINED):
+                yield line[start:cut]
+                start = cut
+    if line[start:]:
+        yield line[start:]
 
 
 def _cut(whole: Any, lengths: Iterable[int]) -> Iterator[Any]:

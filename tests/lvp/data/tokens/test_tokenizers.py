@@ -109,6 +109,16 @@ def test_a_model_whose_tokens_span_words_encodes_whole_lines(monkeypatch):
     assert words.encode(text).tolist() != by_line(tokenizer, text)
 
 
+def test_long_words_are_cut_for_training():
+    """SentencePiece 0.2.1 and 0.2.2 abort on words of 65,536 characters. Nothing else is cut, and nothing is lost."""
+    longest = tokenizers._LONGEST_TRAINED
+    word, spaced = "x" * (2 * longest + 5), "ab " * longest
+    for line, words in ((f"a {word} b\n", 3), (spaced, 1), ("short\n", 1), ("", 0)):
+        parts = list(tokenizers._with_short_words(line))
+        assert "".join(parts) == line and len(parts) == words
+        assert max((len(w) for part in parts for w in part.split(" ")), default=0) <= longest
+
+
 def test_few_words_are_kept_in_memory(monkeypatch):
     tokenizer = Tokenizer(TOKENIZERS[2].model)
     monkeypatch.setattr(tokenizers, "_MOST_KNOWN", 50)
