@@ -147,8 +147,8 @@ def _add_run_options(run):
     run.add_argument("--budget", metavar="TIME", help="refuse a sweep with a longer forecast, such as 45m or 2h")
     run.add_argument(
         "--reuse",
-        metavar="RECORDS",
-        help="records of another sweep, a file (.jsonl, .jsonl.gz) or DIR/records; their runs are not trained again",
+        metavar="DIR",
+        help="directory or records (.jsonl, .jsonl.gz) of another sweep; its runs are not trained again",
     )
     _add_options(run)
 

@@ -8,8 +8,10 @@ drivers of one sweep waste compute and damage nothing.
 import contextlib
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from lvp.files.buckets import is_address, split
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import mesh_sizes, named_sizes
 from lvp.sweeps import fingerprint, forecast, trackers
-from lvp.sweeps.executors import Executor, Inline, Local
+from lvp.sweeps.executors import DEVICES, Executor, Inline, Local
 from lvp.sweeps.progress import News
 from lvp.sweeps.store import Store
 from lvp.sweeps.sweep import Planned, Sweep, check_data, described, plan, prepared, with_follow_ups
@@ -106,8 +108,8 @@ def run(
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print the forecast (runs, tokens, FLOPs, duration) and to return None.
       budget: the longest expected duration, such as "2h"; None: no limit. It excludes runs with a record in `reuse`.
-      reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Runs with the same
-        configuration and data are not trained again.
+      reuse: records of another sweep: its directory, or a JSON-lines file. Runs with the same configuration and data
+        are not trained again.
       quiet: whether to print nothing.
       watch: called with the table of finished runs when it has grown, at most once per second, and at the end.
       config: fields of the experiment's configuration.
@@ -150,7 +152,7 @@ def start(
     loaded, resolved, source = _checked(experiment, preset, config)
     settings = loaded.settings(resolved)
     say = _printer(quiet and not dry_run)
-    earlier = [] if reuse is None else [records.in_current_form(row) for row in records.read(Path(reuse))]
+    earlier: Sequence[Mapping[str, Any]] = [] if reuse is None else _records_of(Path(reuse))
     if out is not None:
         Store(out).check()
     say(f"{loaded.name}, preset {preset}, corpus {resolved.corpus}: {loaded.question}")
@@ -301,6 +303,18 @@ def _same(draft: Sweep, store: Store) -> Sweep | None:
     return found
 
 
+def _records_of(place: Path) -> list[Mapping[str, Any]]:
+    """The records of a file, of a directory of records, or of a sweep's directory.
+
+    Raises:
+      InputError: there are none.
+    """
+    found = records.read(place / "records" if (place / "records").is_dir() else place)
+    if not found:
+        raise InputError(f"--reuse {place} has no records: name a JSON-lines file or the directory of a sweep")
+    return [records.in_current_form(row) for row in found]
+
+
 def _printer(quiet: bool) -> Callable[..., None]:
     return (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
 
@@ -335,14 +349,17 @@ def _forecast(
     accelerator = preset in ("gpu", "paper")
     workers = 1 if accelerator or options.mesh else cores()
     lines, most = [forecast.table(settings)], settings if loaded.limit is None else loaded.limit(config)
+    planned = sum(len(each.runs) for each in settings)
     if earlier:
         settings = most = _without_records(settings, earlier)
         lines.append(f"{sum(len(each.runs) for each in settings)} of these runs have no record in --reuse")
-    elif loaded.follow_up is not None:
-        runs = "more" if loaded.limit is None else f"at most {sum(len(each.runs) for each in most)}"
+    elif loaded.follow_up is not None and (total := sum(len(each.runs) for each in most)) != planned:
+        runs = "more" if loaded.limit is None else f"at most {total}"
         lines.append(f"{runs} runs with those that depend on results")
     time_ = forecast.expected(most, workers, accelerator)
     on = f"{workers} worker{'s' * (workers > 1)}"
+    if accelerator and not options.ray_address and not any(map(os.path.exists, DEVICES)):
+        lines.append(f"preset {preset} is for accelerators, and this machine has none: it takes far longer here")
     lines.append(f"expected: {forecast.duration(time_.seconds)} on {on} ({time_.basis})")
     if budget is not None and time_.seconds > forecast.seconds_of(budget):
         raise InputError(
@@ -393,6 +410,9 @@ class _Session:
             self._check_environment()
             if self.store.directory is not None:
                 self.store.objects.sweep_up()
+            settings = self._settings()
+            planned, missing = sum(len(each.runs) for each in settings), len(self._missing(settings))
+            self.say(f"{self.sweep.experiment}: {planned - missing} of {planned} runs have a record")
         self.store.set_damaged_aside()
         failures: dict[str, str] = {}
         if found is None or self._missing(self._settings()):
@@ -494,6 +514,8 @@ class _Session:
 
     def _train(self, new: bool) -> dict[str, str]:
         """Trains the runs without a record. Returns run → reason of the failed runs."""
+        if self.options.executor == "ray" and not self.options.ray_address:
+            self.say("starting Ray (10 to 60 seconds)")
         executor = _executor(self.options)
         try:
             if new:
@@ -562,7 +584,8 @@ class _Session:
         packs = packs_of(found, packing["lanes_per_program"], workers, missing)
         news = News(self.store, found, missing, self.quiet, self.watch)
         try:
-            executor.run(packs, job, workers, news.report)
+            with _acknowledged(self.quiet):
+                executor.run(packs, job, workers, news.report)
         finally:
             news.end()
         self.raised = self.raised or news.raised
@@ -629,6 +652,34 @@ def packs_of(found: Sequence[Planned], sizes: Mapping[str, int], workers: int, m
         while any(turn):
             packs += [queue.pop(0) for queue in turn if queue]
     return packs
+
+
+@contextlib.contextmanager
+def _acknowledged(quiet: bool) -> Iterator[None]:
+    """Prints a line as soon as Ctrl-C or SIGTERM arrives: workers may take seconds to save. The handlers stay as they
+    are, because Tune has its own."""
+    if quiet or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def listen() -> None:
+        while number := os.read(reader, 1):
+            if number[0] in (signal.SIGINT, signal.SIGTERM):
+                print("\nstopping: workers save their runs", file=sys.stderr, flush=True)
+                break
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        listener.join()
+        os.close(reader)
 
 
 def _executor(options: Options) -> Executor:

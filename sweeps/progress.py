@@ -169,7 +169,10 @@ def status(store: Store, sweep: Sweep) -> str:
         failed, begun = sum(run in failures for run in runs), sum(run in saved for run in runs)
         numbers = f"{len(runs):>6} {counts['finished']:>9} {counts['diverged']:>9} {failed:>7} {begun:>7}"
         lines.append(f"{each['label']:<{column}} {numbers}")
-    lines += [f"failed: {n} run{'s' * (n > 1)}: {reason}" for reason, n in Counter(failures.values()).items()]
+    for reason, n in Counter(failures.values()).items():
+        names = [run for run, other in failures.items() if other == reason]
+        more = f" and {n - 3} more" * (n > 3)
+        lines.append(f"failed: {n} run{'s' * (n > 1)}: {reason} ({', '.join(names[:3])}{more})")
     if unread := len(recorded - outcomes.keys()):
         lines.append(f"{unread} damaged records; `resume` trains their runs again")
     damaged = [name for name in store.objects.names("records") if name.endswith(".damaged")]

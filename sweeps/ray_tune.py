@@ -24,6 +24,7 @@ from ray import tune
 
 from lvp import experiments, roles, training
 from lvp.errors import InputError, unknown
+from lvp.experiments.common import user_experiments
 from lvp.experiments.common.experiment import SettingRuns
 from lvp.files import checkpoints
 from lvp.parallel.hardware import cores
@@ -350,6 +351,8 @@ def trainable(
     Raises:
       InputError: the experiment, the preset, the setting or a field is unknown, or the configuration refuses a value.
     """
+    if user_experiments.is_file(experiment):
+        raise InputError(f"trainable takes an experiment of lvp, got the file {experiment}: `lvp.sweeps.run` trains it")
     loaded = experiments.load(experiment)
     by_label = {each.label: each for each in loaded.settings(experiments.configured(loaded, preset, config))}
     if setting is not None and setting not in by_label:

@@ -9,10 +9,13 @@ import logging
 import os
 import queue
 import signal
+import site
 import socket
 import sys
+import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -20,7 +23,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from lvp import experiments, training
+import lvp
+from lvp import experiments, sweeps, training
 from lvp.errors import InputError
 from lvp.experiments.common import user_experiments
 from lvp.files import FULL, cache_dir, explained
@@ -343,8 +347,21 @@ def described(error: BaseException) -> str:
     """An exception as one line."""
     if isinstance(error, OSError):
         return explained(error)
-    text = f"{error}" if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-    return text.splitlines()[0] if text.strip() else type(error).__name__
+    if isinstance(error, InputError):
+        return str(error).splitlines()[0]
+    text = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}{f': {text}' if text else ''}{_place(error)}"
+
+
+def _place(error: BaseException) -> str:
+    """The last line of the user's code in a traceback, such as " (mine.py:12)"; empty if there is none."""
+    own = [os.path.realpath(os.path.dirname(str(package.__file__))) for package in (lvp, experiments, sweeps)]
+    installed = (*own, *site.getsitepackages(), str(sysconfig.get_path("stdlib")))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = os.path.realpath(frame.filename)
+        if frame.filename.endswith(".py") and not path.startswith(installed):
+            return f" ({os.path.basename(path)}:{frame.lineno})"
+    return ""
 
 
 def is_full(error: BaseException) -> bool:

@@ -328,6 +328,9 @@ def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any]
     )
 
 
+ETA = "η: rate of the hidden matrices; loss: at the vertex of a parabola through the train losses"
+
+
 # --- the results ------------------------------------------------------------------------------------------------------
 
 
@@ -344,7 +347,7 @@ def summary(table, config: Runs) -> str:
     best = analysis.optima(config.rates, losses(table, config))
     lines = [f"{'width':>6} {OPTIMUM_HEADER.replace('η_E', '  η')}  notes"]
     lines += [f"{width:>6} {' '.join(optimum_row(each))}" for width, each in zip(config.widths, best, strict=True)]
-    return "\n".join([*lines, slope_line(analysis.slope(config.widths, best), config.widths, "η")])
+    return "\n".join([*lines, slope_line(analysis.slope(config.widths, best), config.widths, "η"), ETA])
 
 
 def figure(table, config: Runs, **origin):

@@ -172,7 +172,7 @@ def _paper_reading(axes, widths, rates, losses_by_width, tolerance) -> None:
     label = f"rates within {100 * tolerance:g} % of the best loss"
     axes.fill_between(widths[order], low, high, color=PAPER, alpha=0.22, linewidth=0, label=label)
     means = [read[w].rate for w in order]
-    axes.plot(widths[order], means, ":", color="#0072B2", linewidth=2, label="their geometric mean (the paper's)")
+    axes.plot(widths[order], means, ":", color="#0072B2", linewidth=2, label="their geometric mean")
 
 
 def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
@@ -183,7 +183,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     out = {width for width, _ in fit.excluded}
     used = [w for w, best in enumerate(optima) if widths[w] not in out and np.isfinite(best.rate)]
     if used:
-        references(axes, reach, widths[used], np.array([optima[w].rate for w in used]))
+        references(axes, reach, widths[used], np.array([optima[w].rate for w in used]), rules=False)
     if fit.degrees_of_freedom > 0:
         dense = np.geomspace(reach[0], reach[1], 50)
         band(axes, dense, fit, optima, FIT)
@@ -216,13 +216,23 @@ def legend_above(axes: Any) -> None:
         axes.legend(fontsize=9, frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0))
 
 
-def references(axes: Any, reach: np.ndarray, widths: np.ndarray, rates: np.ndarray) -> None:
-    """Draws dashed lines with the slopes of REFERENCES, through the geometric centre of the fitted points."""
+def references(axes: Any, reach: np.ndarray, widths: np.ndarray, rates: np.ndarray, rules: bool = True) -> None:
+    """Draws dashed lines with the slopes of REFERENCES, through the geometric centre of the fitted points.
+
+    Args:
+      rules: whether their labels name the rules, which have these exponents for the embedding's rate.
+    """
     centre, anchor = np.exp(np.log(widths).mean()), np.exp(np.log(rates).mean())
     for steepness, name in REFERENCES:
         ends = anchor * (reach / centre) ** steepness
         axes.plot(reach, ends, "--", color=REFERENCE, linewidth=1)
-        axes.annotate(f" {name}", (reach[1], ends[1]), color="#555555", fontsize=9, va="center")
+        axes.annotate(
+            f" {name if rules else name.partition(' ')[0]}",
+            (reach[1], ends[1]),
+            color="#555555",
+            fontsize=9,
+            va="center",
+        )
 
 
 def _in_words(fit: Slope) -> str:

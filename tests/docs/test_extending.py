@@ -44,7 +44,8 @@ def directory(tmp_path_factory):
 
 
 def test_the_page_ends_with_a_figure_a_table_and_a_verdict(directory):
-    here, (_, _, rule, _, sweep, _) = directory
+    here, (_, best, _, rule, _, sweep, _) = directory
+    assert [line.split()[0] for line in best.splitlines()] == ["16", "24"]
     assert {"figure.png", "figure.svg", "table.csv"} <= {p.name for p in (here / "runs" / "mine").iterdir()}
     assert "halfway: width 512, vocab 8192" in rule and "halfway: decoder of 1 blocks" in rule
     assert "54 of 54 runs have a record" in sweep

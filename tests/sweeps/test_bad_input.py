@@ -169,7 +169,7 @@ def test_a_users_packages_of_the_same_names_are_not_imported(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-m", "lvp.sweeps", "run", "width_vocab", "--preset", "smoke", "--dry-run"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "12 runs" in done.stdout and not done.stderr
+    assert done.returncode == 0 and "expected: " in done.stdout and not done.stderr
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from lvp import sweeps
+from lvp.errors import InputError
 from lvp.sweeps import progress
 from lvp.training import records
 from tests.sweeps.own_files import anew, written  # noqa: F401  fixture
@@ -245,3 +246,17 @@ def test_the_driver_never_initialises_a_device(finished, cache, tmp_path):
     done = subprocess.run([sys.executable, "-c", DRIVER, tmp_path / "out"], cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0
     assert outcomes(tmp_path / "out") == outcomes(finished[0])
+
+
+def test_reuse_takes_the_directory_of_a_sweep_and_refuses_one_without_records(tmp_path):
+    path, empty = written(tmp_path), tmp_path / "empty"
+    first = sweeps.run(path, "smoke", out=tmp_path / "out", executor="inline", quiet=True)
+    again = sweeps.run(path, "smoke", out=tmp_path / "again", reuse=tmp_path / "out", executor="inline", quiet=True)
+    trained_by = [
+        {json.loads(file.read_text())["sweep"] for file in (tmp_path / place / "records").iterdir()}
+        for place in ("out", "again")
+    ]
+    assert list(first["hash"]) == list(again["hash"]) and trained_by[0] == trained_by[1]
+    empty.mkdir()
+    with pytest.raises(InputError, match="empty has no records"):
+        sweeps.run(path, "smoke", out=tmp_path / "new", reuse=empty, executor="inline", quiet=True)
