@@ -159,14 +159,14 @@ class Recommendation:
     def sweep(self) -> tuple[float, ...]:
         """Three embedding rates worth training next.
 
-        They are `TUNED_SWEEP` times a tuned rate or that of a tied matrix, or else `SWEEP` times LVP's rate. A tuned
-        rate of rows that are not multiplied by √d may not move at all. So if the rule moves it by a factor of `MOVED`
-        or more, the three rates go from the moved to the unchanged rate.
+        They are `TUNED_SWEEP` times a tuned rate, or the rate of rows times √d or of a tied matrix. Other rates are
+        `SWEEP` times LVP's rate. A tuned rate of rows that are not multiplied by √d may not move at all. So if the rule
+        moves it by a factor of `MOVED` or more, the three rates go from the moved to the unchanged rate.
         """
         rate, small = self.embedding.learning_rate, self.embedding.base_learning_rate
         if self.embedding_lr is not None and small and small >= MOVED * rate and self.token_rows != "sqrt":
             return (rate, math.sqrt(rate * small), small)
-        if self.embedding_was_tuned or self.tied:
+        if self.embedding_was_tuned or self.tied or self.token_rows == "sqrt":
             return tuple(rate * factor for factor in TUNED_SWEEP)
         return tuple(self.embedding_by_rule["lvp"] * factor for factor in SWEEP)
 
@@ -499,7 +499,7 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
         made.append(
             f"the rule's embedding rate is for plain rows. Rows times √d enlarge every update √d = {factor:.4g} times "
             f"at width {shape.width}, and the best rates measured with them are about √d times smaller "
-            "(docs/width_vocab.md). So the rate above is divided by √d."
+            "(docs/fresh_text.md). So the rate above is divided by √d."
         )
     if embedding.init_std and embedding.learning_rate >= LARGE * embedding.init_std:
         ratio = embedding.learning_rate / embedding.init_std

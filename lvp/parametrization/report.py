@@ -163,6 +163,8 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
         why = "half and twice the rate above"
     elif advice.tied:
         why = "half and twice the rate above; docs/tied.md has the measurement"
+    elif advice.token_rows == "sqrt":
+        why = "half and twice the rate above; docs/fresh_text.md has the measurement"
     else:
         why = "1, 4 and 16 times LVP's rate; tuned small models took 4 to 16 times (docs/transfer.md)"
     text += (

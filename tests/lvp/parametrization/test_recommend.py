@@ -256,7 +256,9 @@ def test_rows_times_the_root_of_the_width_have_a_smaller_rate():
         )
         root = 8 if more.get("from_width") else 16
         assert times_root.embedding.learning_rate == pytest.approx(plain.embedding.learning_rate / root)
-        assert times_root.sweep == pytest.approx([rate / root for rate in plain.sweep])
+        assert times_root.sweep == pytest.approx(
+            [factor * times_root.embedding.learning_rate for factor in (0.5, 1, 2)]
+        )
         assert times_root["position"].learning_rate == plain["position"].learning_rate
         assert not plain.warnings and f"√d = {root} times" in times_root.warnings[0]
     tuned = advised(width=256, vocab=4096, hidden_lr=1e-3, from_width=64, embedding_lr=0.01, token_rows="sqrt")
