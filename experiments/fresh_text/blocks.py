@@ -8,6 +8,7 @@ import numpy as np
 from lvp.experiments.fresh_text.analysis import law, of_group, percent, read, varied
 from lvp.experiments.fresh_text.config import GROUPS
 
+WIDE = 1.0  # width of the interval of an exponent that tells nothing
 _ROWS = {"sqrt": "rows × √d", "plain": "plain rows"}
 
 
@@ -31,9 +32,13 @@ def _advice(result: Any) -> Iterator[str]:
         widths = ", ".join(str(each.shape.width) for each in readings)
         costs = (percent([getattr(each.best, side).value for each in readings]).value for side in ("twice", "half"))
         twice, half = (f"{cost:.1f} %" if np.isfinite(cost) else "unknown" for cost in costs)
-        group, power = GROUPS[name], law(config, readings).power.in_words()
+        group, power = GROUPS[name], law(config, readings).power
+        low, high = power.interval or (-np.inf, np.inf)
+        resolved = (
+            f"grows as d^p with p = {power.in_words()}" if high - low <= WIDE else "follows no resolved power of d"
+        )
         yield (
             f"- **{_ROWS[group.token_rows].capitalize()}** ({group.label}): the best embedding rate is {ratios} times "
-            f"the hidden rate at d {widths}. The ratio grows as d^p with p = {power}. Twice the best rate costs "
-            f"{twice} of the loss, and half of it {half}."
+            f"the hidden rate at d {widths}. The ratio {resolved}. Twice the best rate costs {twice} of the loss, and "
+            f"half of it {half}."
         )

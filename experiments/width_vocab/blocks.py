@@ -32,7 +32,7 @@ def blocks(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 def headline(results: Sequence[Any]) -> str:
-    """A list: the exponents by kind of embedding rows, for each result, and what they depend on.
+    """A line: the exponents by kind of embedding rows, for each result, and what they depend on.
 
     Args:
       results: committed results on one corpus.
@@ -47,10 +47,10 @@ def headline(results: Sequence[Any]) -> str:
         sentences.append(f"{verb} {setting}: {exponents}.")
         settings.add(setting)
     limits = (
-        "- With rows × √d the exponent depends on the number of steps. Training reads the short texts many times "
+        "With rows × √d the exponent depends on the number of steps. Training reads the short texts many times "
         "([reasons](docs/width_vocab.md#how-the-laptop-preset-was-chosen))."
     )
-    return f"{' '.join(sentences)}\n{limits}"
+    return f"{' '.join(sentences)} {limits}"
 
 
 def published_powers(result: Any) -> str:
