@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.tokenize [ROUNDS [KILOBYTES]]
 
-Our side makes shards of a file, as `lvp tokenize` does. Its processes are already running. The text is the
-documentation of Python in 16 ranges: 9 MB by default, without repetition. Our encoder remembers words, and the side
+Our side makes a shard per file, as `lvp tokenize` does. Its processes are already running. The text is the
+documentation of Python in 16 files: 9 MB by default, without repetition. Our encoder remembers words, and the side
 `new` forgets them before every run. SentencePiece's side is `SentencePieceProcessor.encode` in one thread on the
 decoded lines of the same text, without reading or writing. Its BPE has the same vocabulary size, training text and
 normalization, but characters instead of bytes as its alphabet. A further side is the same call with our model on our
@@ -40,14 +40,19 @@ def ours(workers: int, *, forget: bool) -> None:
     import numpy as np
 
     from lvp.data.text import documents
-    from lvp.data.tokens import encoding, shards
+    from lvp.data.tokens import encoding, shards, tokenization
     from lvp.data.tokens.shards import Shard
     from lvp.data.tokens.tokenizers import Tokenizer
 
     text = _text()
     tokenizer = Tokenizer.train(text[:TRAINING_BYTES], VOCAB)
     with tempfile.TemporaryDirectory() as folder, encoding.in_processes(workers) as mapped:
-        (corpus := Path(folder, "text")).write_bytes(text)
+        (corpus := Path(folder, "text")).mkdir()
+        lines = text.splitlines(keepends=True)
+        for k in range(RANGES):
+            (corpus / f"{k:02}.txt").write_bytes(
+                b"".join(lines[k * len(lines) // RANGES : (k + 1) * len(lines) // RANGES])
+            )
         (out := Path(folder, "out")).mkdir()
         tokenizer.save(out / "tokenizer.model")
         part = documents.of_files(corpus, 1).train
@@ -57,8 +62,8 @@ def ours(workers: int, *, forget: bool) -> None:
             for _ in range(n):
                 for record in out.glob("*.json"):
                     record.unlink()
-                ranges = enumerate(part.ranges(-(-part.num_bytes // RANGES)))
-                made = mapped(make, [Shard(str(out), f"train-{k:05}", *named, each) for k, each in ranges])
+                parts = enumerate(tokenization._parts(part, None, 1))
+                made = mapped(make, [Shard(str(out), f"train-{k:05}", *named, each) for k, each in parts])
                 assert all(record["tokens"] for record in made)
 
         make = _forgetful if forget else shards.make

@@ -28,7 +28,7 @@ def _setting():
     from lvp.experiments import configured, pretrain_1b
     from lvp.training import DataConfig
 
-    (planned,) = pretrain_1b.config.settings(configured("pretrain_1b", "laptop", {}))
+    planned = pretrain_1b.config.settings(configured("pretrain_1b", "laptop", {}))[0]
     data = DataConfig("none", order="rows")
     return replace(planned.setting, data=data, steps=STEPS_OF_RUN, measured_steps=()), planned.runs[0]
 
