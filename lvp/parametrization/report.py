@@ -154,15 +154,17 @@ def _side_by_side(advice: "Recommendation") -> list[list[str]]:
 def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
     """The embedding rates to try, with the reason for `evidence`."""
     text = f"Try the embedding rates {', '.join(f'{rate:.3g}' for rate in advice.sweep)}"
+    unmoved = advice.sweep[-1] == advice.embedding.base_learning_rate
     if not evidence:
-        return [f"{text} (--evidence: why)."]
-    first, *_, last = advice.sweep
-    if last == advice.embedding.base_learning_rate:
-        why = "from the moved rate to the unchanged one, which was best where vocabulary and width grow together"
+        return [f"{text}{', from the moved to the unchanged rate' * unmoved} (--evidence: why)."]
+    if unmoved:
+        why = "from the moved rate to the unchanged one: docs/width_vocab.md measured that plain rows keep theirs"
     elif advice.embedding_was_tuned:
         why = "half and twice the rate above"
     elif advice.tied:
-        why = "half and twice the rate above; docs/tied.md has the measurement"
+        why = "half and twice the rate above"
+    elif advice.optimizer == "muon":
+        why = "1, 4 and 16 times LVP's rate; docs/muon.md has ratios that were tuned under Muon"
     elif advice.token_rows == "sqrt":
         why = "half and twice the rate above; docs/fresh_text.md has the measurement"
     else:

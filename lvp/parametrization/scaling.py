@@ -207,6 +207,9 @@ def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table, tied: bo
     stds = {row.role: row.init_std for row in there.rows}
     given = dict(tuned or {})
     if tied and "tied" in given:  # one matrix
+        if others := {"embedding", "output"} & given.keys():
+            raise InputError(f"init_std has tied and {min(others)}, which are one matrix: remove {min(others)}")
+        check_above_zero("init_std of tied", given["tied"])
         given |= dict.fromkeys(("embedding", "output"), given.pop("tied"))
     for role, std in given.items():
         if role not in stds:

@@ -22,7 +22,10 @@ def snippet(advice: "Recommendation") -> str:
 
 def _model(advice: "Recommendation") -> list[str]:
     """A comment with the factors that the model itself applies, if there are any."""
-    factors = [f"{r.role} × {r.forward_multiplier:.6g}" for r in advice.roles if r.forward_multiplier != 1.0]
+    rows = {advice.embedding.role: "token rows"}
+    factors = [
+        f"{rows.get(r.role, r.role)} × {r.forward_multiplier:.6g}" for r in advice.roles if r.forward_multiplier != 1.0
+    ]
     factors += [f"logits × {r.head_multiplier:.6g}" for r in advice.roles if r.head_multiplier != 1.0]
     if advice.token_rows == "normalized":
         factors.append("embedding / RMS of the row")

@@ -64,7 +64,7 @@ def test_a_changed_text_is_refused_and_no_file_changes(small, copy, text):
 def test_a_sweep_in_this_process_keeps_its_number_of_cores(small, copy, monkeypatch):
     """XLA splits sums by the cores of the process: other cores give other bits."""
     min(copy.glob("records/*")).unlink()
-    monkeypatch.setattr(fingerprint, "cores", lambda: 7)
+    monkeypatch.setattr(fingerprint, "visible_cores", lambda: 7)
     with refused(RuntimeError) as message:
         small(copy)
     assert "(now 7)" in message[0] and "--allow-other-version" in message[0]

@@ -189,7 +189,8 @@ def test_the_snippet_runs_and_has_the_rates(asked):
         assert row.weight_decay == pytest.approx(decay * (row.role != "vector"))
     jax.eval_shape(names["tx"].init, params)
     for role in advice.roles:  # what the model itself multiplies is in a comment
-        assert role.forward_multiplier == 1 or f"{role.role} × {role.forward_multiplier:.6g}" in advice.snippet
+        name = "token rows" if role is advice.embedding else role.role
+        assert role.forward_multiplier == 1 or f"{name} × {role.forward_multiplier:.6g}" in advice.snippet
         assert role.head_multiplier == 1 or f"logits × {role.head_multiplier:.6g}" in advice.snippet
     branch = advice.table.branch_multiplier
     assert branch == 1 or f"residual branches × {branch:.6g}" in advice.snippet

@@ -90,6 +90,10 @@ def test_the_shared_readout_of_mup():
         scale(Shape(64, 512), Shape(256, 512), "mup", init_std={"tied": 0.02})
     with pytest.raises(InputError, match="init_std of output must be a finite number above zero"):
         scale(Shape(64, 512), Shape(256, 512), "mup", tied=True, init_std={"output": 0.0})
+    with pytest.raises(InputError, match="init_std has tied and output, which are one matrix: remove output"):
+        scale(Shape(64, 512), Shape(256, 512), "mup", tied=True, init_std={"tied": 0.02, "output": 0.0})
+    with pytest.raises(InputError, match="init_std of tied must be a finite number above zero"):
+        scale(Shape(64, 512), Shape(256, 512), "mup", tied=True, init_std={"tied": 0.0})
     assert scale(Shape(64, 512), Shape(256, 512), "mup", init_std={"output": 0.0}).table["output"].init_std == 0
 
 
