@@ -296,9 +296,12 @@ def _same(draft: Sweep, store: Store) -> Sweep | None:
         if (names := set(store.objects.names())) and names.isdisjoint(("records", "programs")):
             raise InputError(f"--out {store} holds other files ({min(names)}); name an empty or new directory")
     elif found.hash != draft.hash:
+        continued = f"continue it with `{resume_command(store)}`"
+        if found.source is not None and found.source != draft.source:
+            continued = "restore the experiment's file and repeat the command"
         raise InputError(
             f"{store} holds another sweep: {found.experiment}, preset {found.preset} ({found.difference(draft)}); name "
-            f"another --out, or continue it with `{resume_command(store)}`"
+            f"another --out, or {continued}"
         )
     return found
 
