@@ -119,7 +119,7 @@ def moment_fit(table, config: Config, head: str) -> tuple[np.ndarray, np.ndarray
     """The fit of v̂ over token frequency, for the head under Adam.
 
     Returns:
-      Two arrays [seeds]: R², the mean over the measured steps except the first; and the slope A at the last measured
+      R² [seeds], the mean over the measured steps except the first, and the slope A [seeds] at the last measured
       step times the tokens of a step, which estimates E[h²].
     """
     rows = tuned_runs(table, config, "Adam", head)
