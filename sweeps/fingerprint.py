@@ -44,9 +44,8 @@ def of_program(program: str, device: Any, devices: int, threads: int | None) -> 
       devices: the number of the process's devices.
       threads: the worker's threads; None if XLA chooses them.
     """
-    chosen = (
-        {"cores": visible_cores()} if threads is None and device.platform == "cpu" else {}
-    )  # XLA splits sums by them
+    splits = threads is None and device.platform == "cpu"  # XLA splits sums by the cores
+    chosen = {"cores": visible_cores()} if splits else {}
     return (
         present()
         | chosen

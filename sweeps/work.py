@@ -9,13 +9,10 @@ import logging
 import os
 import queue
 import signal
-import site
 import socket
 import sys
-import sysconfig
 import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -23,8 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-import lvp
-from lvp import experiments, sweeps, training
+from lvp import experiments, training
 from lvp.errors import InputError
 from lvp.experiments.common import user_experiments
 from lvp.files import FULL, cache_dir, explained
@@ -349,19 +345,9 @@ def described(error: BaseException) -> str:
         return explained(error)
     if isinstance(error, InputError):
         return str(error).splitlines()[0]
-    text = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}{f': {text}' if text else ''}{_place(error)}"
-
-
-def _place(error: BaseException) -> str:
-    """The last line of the user's code in a traceback, such as " (mine.py:12)"; empty if there is none."""
-    own = [os.path.realpath(os.path.dirname(str(package.__file__))) for package in (lvp, experiments, sweeps)]
-    installed = (*own, *site.getsitepackages(), str(sysconfig.get_path("stdlib")))
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = os.path.realpath(frame.filename)
-        if frame.filename.endswith(".py") and not path.startswith(installed):
-            return f" ({os.path.basename(path)}:{frame.lineno})"
-    return ""
+    text = f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
+    place = user_experiments.place(error)
+    return f"{text} ({place})" if place else text
 
 
 def is_full(error: BaseException) -> bool:

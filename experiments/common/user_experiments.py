@@ -24,6 +24,7 @@ from lvp.training import records
 if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
     from lvp.experiments.common.experiment import Experiment, SettingRuns
 
+_MODULE = "experiment_"  # how the name of the module of a user's file begins
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # names become parts of directories' names
 
 
@@ -74,7 +75,7 @@ def _executed(source: Source, content: bytes, with_rule: Callable) -> "Experimen
     from lvp.experiments.common.experiment import Experiment  # the import takes seconds
 
     path = source.path
-    module = types.ModuleType(f"experiment_{source.sha256[:16]}")
+    module = types.ModuleType(f"{_MODULE}{source.sha256[:16]}")
     module.__file__ = path
     sys.modules[module.__name__] = module  # dataclasses look up their annotations there
     try:
@@ -141,6 +142,13 @@ def _read(path: Path) -> bytes:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def place(error: BaseException) -> str:
+    """The last line of a user's file in a traceback, such as "mine.py:12"; empty if there is none."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    own = [(frame, line) for frame, line in frames if str(frame.f_globals.get("__name__")).startswith(_MODULE)]
+    return f"{Path(own[-1][0].f_code.co_filename).name}:{own[-1][1]}" if own else ""
 
 
 def _line(error: BaseException, path: str) -> int:

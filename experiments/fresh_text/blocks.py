@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lvp.experiments.fresh_text.analysis import law, of_group, percent, read, varied
+from lvp.experiments.fresh_text.analysis import law, of_group, percent, read, varied, vocabulary
 from lvp.experiments.fresh_text.config import GROUPS
 
 WIDE = 1.0  # width of the interval of an exponent that tells nothing
@@ -32,13 +32,14 @@ def _advice(result: Any) -> Iterator[str]:
         widths = ", ".join(str(each.shape.width) for each in readings)
         costs = (percent([getattr(each.best, side).value for each in readings]).value for side in ("twice", "half"))
         twice, half = (f"{cost:.1f} %" if np.isfinite(cost) else "unknown" for cost in costs)
+        model = ", ".join(filter(None, (GROUPS[name].label, vocabulary(config))))
         group, power = GROUPS[name], law(config, readings).power
         low, high = power.interval or (-np.inf, np.inf)
         resolved = (
             f"grows as d^p with p = {power.in_words()}" if high - low <= WIDE else "follows no resolved power of d"
         )
         yield (
-            f"- **{_ROWS[group.token_rows].capitalize()}** ({group.label}): the best embedding rate is {ratios} times "
+            f"- **{_ROWS[group.token_rows].capitalize()}** ({model}): the best embedding rate is {ratios} times "
             f"the hidden rate at d {widths}. The ratio {resolved}. Twice the best rate costs {twice} of the loss, and "
             f"half of it {half}."
         )

@@ -12,9 +12,9 @@ from lvp.experiments.common.decoder_runs import TunedRuns, hidden_rate
 from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Table, row_multiplier, table
+from lvp.parametrization.rules import ADAM_RMS
 from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
-ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
 MOST_EPOCHS = 0.99  # the number of steps is rounded, so that a whole epoch could draw some rows twice
 COARSE_STEP = 2  # factors of 2 between the ratios that the selecting seeds train
 LEAST_JUDGED = 5  # ratios with all judging seeds; a cubic needs five

@@ -9,10 +9,9 @@ from lvp.experiments.common.decoder_runs import TunedRuns, geometric
 from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import table
-from lvp.parametrization.rules import PAPER_RULES
+from lvp.parametrization.rules import ADAM_RMS, PAPER_RULES
 from lvp.training import OptimizerConfig, Run, Setting
 
-ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
 LVP_POWER = 0.5  # of d, in LVP's ratio
 
 

@@ -226,13 +226,8 @@ def references(axes: Any, reach: np.ndarray, widths: np.ndarray, rates: np.ndarr
     for steepness, name in REFERENCES:
         ends = anchor * (reach / centre) ** steepness
         axes.plot(reach, ends, "--", color=REFERENCE, linewidth=1)
-        axes.annotate(
-            f" {name if rules else name.partition(' ')[0]}",
-            (reach[1], ends[1]),
-            color="#555555",
-            fontsize=9,
-            va="center",
-        )
+        label = name if rules else name.partition(" ")[0]
+        axes.annotate(f" {label}", (reach[1], ends[1]), color="#555555", fontsize=9, va="center")
 
 
 def _in_words(fit: Slope) -> str:

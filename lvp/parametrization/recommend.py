@@ -24,7 +24,7 @@ from lvp import parametrization
 from lvp.errors import InputError, shown, unknown
 from lvp.parametrization import AXES, RULES, Shape, Table, evidence, report, row_multiplier, snippets
 from lvp.parametrization.axes import SIZES, check_beta, chosen
-from lvp.parametrization.rules import PAPER_RULES, check_above_zero
+from lvp.parametrization.rules import ADAM_RMS, PAPER_RULES, check_above_zero
 from lvp.parametrization.scaling import LOOKUPS, Scaling, scale
 from lvp.parametrization.tables import with_tied
 from lvp.parametrization.token_frequencies import TokenFrequencies, token_frequencies
@@ -36,7 +36,6 @@ MOVED = 4.0  # factor between the moved and the unchanged rate from which both a
 SHORT = 0.1  # part of the training below which the timescale of a decay is a warning
 UNEQUAL = 4.0  # quotient of two roles' decays per step that is a warning
 LARGE = 10.0  # quotient of an embedding's rate and its init std that is a warning
-ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
 OPTIMIZERS = ("adamw", "muon")
 
 
@@ -277,15 +276,14 @@ def recommend(
     if optimizer not in OPTIMIZERS:
         raise unknown("optimizer", optimizer, OPTIMIZERS)
     adam = {"b1": b1, "b2": b2, "eps": eps}
-    asked = _Asked(rule, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam, tied)
-    asked.check()
-    if optimizer == "muon" and not PAPER_RULES[rule].muon:
-        asked = dataclasses.replace(asked, hidden_lr=hidden_lr / (ADAM_RMS * math.sqrt((base or target).width)))
-    made = _recommended(asked, counts, target.steps if steps is None else steps)
-    return dataclasses.replace(made, optimizer=optimizer, hidden_lr=float(hidden_lr))
+    asked = _Asked(
+        rule, optimizer, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam, tied
+    )
+    return _recommended(asked, counts, target.steps if steps is None else steps)
 
 
 def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None) -> Recommendation:
+    asked.check()
     asked.roles()  # raises InputError for a wrong rule or size before the tokens are analysed
     frequencies = _frequencies(counts, asked.target.vocab, asked.kappa)
     if frequencies is not None:
@@ -293,7 +291,7 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
     base, target, table, roles = asked.base, asked.target, asked.table(), asked.roles()
     return Recommendation(
         rule=asked.rule,
-        optimizer="adamw",
+        optimizer=asked.optimizer,
         width=target.width,
         vocab=target.vocab,
         hidden_lr=float(asked.hidden_lr),
@@ -334,10 +332,11 @@ class _Asked:
     """The arguments that decide the settings of the roles."""
 
     rule: str
+    optimizer: str  # of the hidden matrices
     kappa: float | None
     base: Shape | None
     target: Shape
-    hidden_lr: float
+    hidden_lr: float  # in the unit of this optimizer
     embedding_lr: float | None
     token_rows: str
     axes: Mapping[str, str] | None
@@ -391,6 +390,13 @@ class _Asked:
         row = made["embedding"]
         return made.with_rows(dataclasses.replace(row, lr_multiplier=row.lr_multiplier / self.enlarged(shape)))
 
+    @property
+    def adam_lr(self) -> float:
+        """The tuned rate of the hidden matrices in the unit of Adam's rate."""
+        if self.optimizer != "muon" or PAPER_RULES[self.rule].muon:
+            return self.hidden_lr
+        return self.hidden_lr / (ADAM_RMS * math.sqrt((self.base or self.target).width))
+
     def enlarged(self, shape: Shape) -> float:
         """The factor by which the rows enlarge an update at the rule's rate; 1 if the embedding's rate was tuned."""
         tuned = self.embedding_lr is not None or PAPER_RULES[self.rule].muon
@@ -423,7 +429,7 @@ class _Asked:
     def untied_roles(self) -> tuple[RoleAdvice, ...]:
         """The settings of the roles of a model whose embedding and head are two matrices."""
         here, scaling = self.here(self.target), self.scaling()
-        rates = {row.role: self.hidden_lr * row.lr_multiplier for row in self.here(self.base or self.target).rows}
+        rates = {row.role: self.adam_lr * row.lr_multiplier for row in self.here(self.base or self.target).rows}
         if self.embedding_lr is not None:
             rates |= dict.fromkeys(LOOKUPS, self.embedding_lr)
         made = []
@@ -501,7 +507,7 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
             f"at width {shape.width}, and the best rates measured with them are about √d times smaller "
             "(docs/fresh_text.md). So the rate above is divided by √d."
         )
-    if embedding.init_std and embedding.learning_rate >= LARGE * embedding.init_std:
+    if asked.optimizer != "muon" and embedding.init_std and embedding.learning_rate >= LARGE * embedding.init_std:
         ratio = embedding.learning_rate / embedding.init_std
         made.append(
             f"{embedding.role} rate {embedding.learning_rate:.4g} is {ratio:.3g} times its init std "

@@ -230,6 +230,9 @@ PAPER_RULES: Mapping[str, PaperRule] = {
         muon=True,
     ),
 }
+ADAM_RMS = 0.2
+"""RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2): `consistent_rms` of
+`optax.contrib.muon`."""
 RULES = tuple(name for name, rule in PAPER_RULES.items() if not rule.muon)
 """The rules whose rates are for updates of order one per coordinate. "nanochat" is accepted by name."""
 ROLES = tuple(PAPER_RULES["lvp"].formulas)  # the roles of `lvp.roles`, which imports jax

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from lvp.parametrization import row_multiplier
 from lvp.parametrization.axes import SIZES
-from lvp.parametrization.rules import PAPER_RULES
+from lvp.parametrization.rules import ADAM_RMS, PAPER_RULES
 from lvp.parametrization.scaling import LOOKUPS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _factory(advice: "Recommendation") -> tuple[list[str], list[str], list[str]]
     if not of_rule and advice.optimizer != "muon":
         return [], [], ["optax.adamw", *options]
     adam = f"functools.partial(optax.adamw, {', '.join(options)})" if options else "optax.adamw"
-    muon = "optax.contrib.muon" if of_rule else "functools.partial(optax.contrib.muon, consistent_rms=0.2)"
+    muon = "optax.contrib.muon" if of_rule else f"functools.partial(optax.contrib.muon, consistent_rms={ADAM_RMS})"
     imports = ["import functools"] * (changed or not of_rule) + ["from lvp.roles import ROLES"]
     return imports, [f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": {muon}}}'], ["factories"]
 

@@ -81,8 +81,8 @@ def test_a_failed_run_is_named_and_tried_again(small, whole, trained, tmp_path, 
     with monkeypatch.context() as patched:
         patched.setattr(Worker, "_train", fails)
         for _ in range(2):  # `run` again tries it again
-            message = r"^1 runs failed: ValueError: no memory for the model \(test_drivers.py:\d+\); `.* resume .*` "
-            with pytest.raises(RuntimeError, match=message):
+            message = "1 runs failed: ValueError: no memory for the model; `python -m lvp.sweeps resume "
+            with pytest.raises(RuntimeError, match=f"^{message}.*` tries again$"):
                 small(out)
     others = {run: outcome for run, outcome in outcomes(whole).items() if run != failing}
     assert outcomes(out) == others

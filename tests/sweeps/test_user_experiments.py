@@ -240,3 +240,12 @@ def test_a_copy_of_a_directory_is_a_sweep(tmp_path):
     moved = shutil.move(tmp_path / "out", tmp_path / "moved")
     assert "3 of 3 runs have a record" in commands.status(moved)
     assert len(sweeps.resume(moved, executor="inline", quiet=True, experiment=path)) == 3
+
+
+def test_a_failed_run_names_the_line_of_the_users_file(tmp_path):
+    """The line of the call in the experiment's file, also if the exception comes from a library."""
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace("def calculate(", "def calculate(*_):\n    int('x')\n\n\ndef unused("))
+    line = path.read_text().splitlines().index("    int('x')") + 1
+    with pytest.raises(RuntimeError, match=rf"ValueError: invalid literal .* \({path.name}:{line}\); "):
+        sweeps.run(path, "smoke", out=tmp_path / "out", executor="inline", quiet=True)

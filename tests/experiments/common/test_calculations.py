@@ -9,11 +9,17 @@ import pytest
 from lvp import data, theory
 from lvp.data.tokens import tokenizers
 from lvp.errors import InputError
-from lvp.experiments import feature_learning, token_frequencies
+from lvp.experiments import feature_learning, linear_network, token_frequencies
 from lvp.experiments.feature_learning import sign_moments
 from tests.marking import slow
 
 CONTEXT = {"experiment": "none", "preset": "none", "corpus": "none", "commit": "none"}
+
+
+@pytest.mark.parametrize("experiment", [token_frequencies, feature_learning, linear_network], ids=lambda m: m.__name__)
+def test_a_small_text_has_the_vocabularies_of_every_preset(experiment):
+    for config in experiment.PRESETS.values():
+        assert all(c.setting.vocab <= 32768 for c in experiment.config.settings(config))
 
 
 @pytest.fixture

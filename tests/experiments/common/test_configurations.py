@@ -17,6 +17,7 @@ from lvp.experiments.common import adaptive_comparison
 from lvp.experiments.common.optimum_text import optimum_row, slope_text
 from lvp.experiments.common.tables import EMBEDDING_RATE
 from lvp.experiments.width_vocab import replay, token_rows
+from lvp.models.decoder import decoder
 from lvp.parametrization import row_multiplier
 from tests.marking import slow
 
@@ -109,6 +110,8 @@ def test_presets_differ_from_the_papers_only_in_sizes(preset):
         assert choices_of(c.setting) == choices_of(PAPER[0].setting)
         assert c.setting.model.dtype == ("bfloat16" if preset == "gpu" else "float32")
         assert len(c.runs) == len(config.rates) * len(config.seeds)
+        assert len({(run.learning_rates["embedding"], run.seed) for run in c.runs}) == len(c.runs)
+        decoder(c.setting.model)
 
 
 def test_width_vocabs_laptop_preset_has_the_stated_sizes():

@@ -172,6 +172,13 @@ def test_unfinished_sweeps_have_a_summary_and_a_figure(diverged):
         }
 
 
+@pytest.mark.parametrize("preset", rate_transfer.PRESETS)
+def test_no_more_runs_are_planned_than_the_selecting_seeds_may_train(preset):
+    config = rate_transfer.PRESETS[preset]
+    planned = sum(len(c.runs) for c in rate_transfer.EXPERIMENT.settings(config))
+    assert planned <= len(config.entries) * len(config.widths) * len(config.constants) * config.selecting
+
+
 def test_the_base_must_be_the_first_width():
     with pytest.raises(InputError, match=r"widths must begin with the base width 32, got \(64, 128\)"):
         replace(CONFIG, widths=(64, 128))

@@ -40,6 +40,8 @@ def test_settings_change_one_factor_at_a_time(preset):
     for variant in all_variants:
         changed = [name for name, value in vars(variant).items() if value != getattr(start, name)]
         assert len(set(changed) - {"width"}) <= 1 and (len(changed) <= 1 or set(changed) & {"token_rows", "steps"})
+    planned = runs.settings(config)
+    assert len({str(c.setting) for c in planned}) == len(planned)
 
 
 def test_laptop_preset_holds_the_factors_of_the_law():
