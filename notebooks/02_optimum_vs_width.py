@@ -71,8 +71,8 @@ picture = display("no run has finished yet", display_id=True)
 
 def draw(table):
     finished, curves = table[table["status"] == "finished"], []
-    for width, rows in finished.groupby("cell.model.width"):
-        means = rows.groupby("lane.learning_rates.embedding")["train_loss"].mean()
+    for width, rows in finished.groupby("setting.model.width"):
+        means = rows.groupby("run.learning_rates.embedding")["train_loss"].mean()
         curves.append(Series(f"{width}", means.index, means, fitted=means))
     axes = "embedding learning rate η_E", "final train loss (nats per token)"
     panel = Panel(f"{len(table)} of {planned} runs", *axes, curves, legend="width d", ordered=True, yscale="linear")
@@ -99,7 +99,7 @@ print(experiment.summary(table, config))
 # The table has one row per run. Its columns are the configured values, the outcome and the provenance, by dotted name:
 
 # %%
-columns = ["cell.model.width", "lane.learning_rates.embedding", "lane.seed", "status", "train_loss"]
+columns = ["setting.model.width", "run.learning_rates.embedding", "run.seed", "status", "train_loss"]
 table[columns].sort_values(columns[:3]).head(8).reset_index(drop=True)
 
 # %% [markdown]

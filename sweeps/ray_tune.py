@@ -25,7 +25,7 @@ from ray import tune
 from lvp import experiments, roles, training
 from lvp.errors import InputError, unknown
 from lvp.experiments.common import user_experiments
-from lvp.experiments.common.experiment import SettingRuns
+from lvp.experiments.common.experiment import Calculation, SettingRuns
 from lvp.files import checkpoints
 from lvp.parallel.hardware import cores
 from lvp.sweeps.executors import DEATHS, ROOT, Machines, Progress, debugging
@@ -292,11 +292,12 @@ def _sigterm_as_sigint() -> Iterator[None]:
 
 
 class Training(tune.Trainable):
-    """Trains one run of the setting `chosen`. `trainable` makes a subclass for each setting."""
+    """Trains one run of the setting that `choose` returns. `trainable` makes a subclass for each setting."""
 
-    chosen: SettingRuns
+    choose: Callable[[], SettingRuns]
 
     def setup(self, config: dict) -> None:
+        self.chosen = self.choose()
         (self.of_sweep,) = plan([self.chosen], prepared([self.chosen]))
         self.task = task_for(self.of_sweep.setting)
         self.program, self.feed = self.task.program(), self.task.load(self.of_sweep.dataset)
@@ -344,20 +345,27 @@ def trainable(
     result before. Tune may pause and stop runs.
 
     Args:
-      experiment: the name of an experiment of lvp.
-      preset, config: as for `lvp.sweeps.run`.
+      experiment, preset, config: as for `lvp.sweeps.run`. The workers execute a file of yours.
       setting: the label of a setting; None is the first setting.
 
     Raises:
-      InputError: the experiment, the preset, the setting or a field is unknown, or the configuration refuses a value.
+      InputError: the experiment, the preset, the setting or a field is unknown, the configuration refuses a value, a
+        file of yours cannot be loaded, or the setting is a function that trains or calculates by itself.
     """
-    if user_experiments.is_file(experiment):
-        raise InputError(f"trainable takes an experiment of lvp, got the file {experiment}: `lvp.sweeps.run` trains it")
-    loaded = experiments.load(experiment)
-    by_label = {each.label: each for each in loaded.settings(experiments.configured(loaded, preset, config))}
-    if setting is not None and setting not in by_label:
-        raise unknown("setting", setting, by_label)
-    return type("Training", (Training,), {"chosen": by_label[setting or next(iter(by_label))]})
+    source = user_experiments.source(experiment) if user_experiments.is_file(experiment) else None
+    content = None if source is None else Path(source.path).read_bytes()  # the file may be absent on other machines
+
+    def choose() -> SettingRuns:
+        loaded = experiments.load(experiment, source, content)
+        by_label = {each.label: each for each in loaded.settings(experiments.configured(loaded, preset, config))}
+        if setting is not None and setting not in by_label:
+            raise unknown("setting", setting, by_label)
+        return by_label[setting or next(iter(by_label))]
+
+    chosen = choose()  # names every unusable argument here, and not in a worker
+    if isinstance(chosen.setting, Calculation):
+        raise InputError(f"setting {chosen.label} of {experiment} has no steps that Tune could stop: call it yourself")
+    return type("Training", (Training,), {"choose": staticmethod(choose)})
 
 
 def with_hyperparameters(run: Any, values: Mapping[str, Any]) -> Any:
@@ -366,12 +374,14 @@ def with_hyperparameters(run: Any, values: Mapping[str, Any]) -> Any:
     Raises:
       InputError: a name is neither a role nor a field of a run, or the run refuses a value.
     """
-    rates = {name: float(value) for name, value in values.items() if name in roles.ROLES}
-    others = {name: value for name, value in values.items() if name not in rates}
-    known = {field.name for field in fields(run)} - {"learning_rates", "init_std"}
-    for name in others:
+    own = {field.name for field in fields(run)}
+    by_role = roles.ROLES if "learning_rates" in own else ()  # a model of your own has one rate
+    known = [*by_role, *sorted(own - {"learning_rates", "init_std"})]
+    for name in values:
         if name not in known:
-            raise unknown("hyperparameter", name, [*roles.ROLES, *known])
+            raise unknown("hyperparameter", name, known)
+    rates = {name: float(value) for name, value in values.items() if name in by_role}
+    others = {name: value for name, value in values.items() if name not in rates}
     if rates:
         others["learning_rates"] = {**run.learning_rates, **rates}
     return replace(run, **others)

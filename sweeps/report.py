@@ -79,7 +79,7 @@ class Report:
 
     def runs(self) -> "DataFrame":
         """A row per record: hash, status, numbers of the outcome, and the configured values that differ."""
-        configured = [name for name in self.table if str(name).startswith(("lane.", "cell."))]
+        configured = [name for name in self.table if str(name).startswith(("run.", "setting."))]
         # Records of earlier versions lack some values.
         differing = [name for name in configured if self.table[name].dropna().map(str).nunique() > 1]
         numbers = [k for row in self.rows for k, x in row["outcome"].items() if isinstance(x, int | float | str)]
@@ -115,6 +115,9 @@ def draw(
     lines = [_attempt("summary", lambda: report.summary, errors)]
     if len(rows) < planned:
         lines.append(f"PARTIAL: {len(rows)} of {planned} runs have a record")
+    if diverged := sum(row["outcome"].get("status") == "diverged" for row in rows):
+        remedy = ": no loss is known; try smaller rates" if diverged == len(rows) else ""
+        lines.append(f"{diverged} of {len(rows)} runs diverged{remedy}")
     if claims := _attempt("claims", lambda: report.claims, errors):
         title = f"# Claims of {experiment.name}, {preset}, {report.corpus}"
         files["claims.md"] = f"{title}\n\n{claims_of.table(claims)}".encode()

@@ -13,7 +13,7 @@ def optimum_row(best: Optimum) -> tuple[str, str]:
     """The columns of an optimum under `OPTIMUM_HEADER`, and its flags. A dash stands for an unknown value."""
     interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
     if np.isnan(best.interval).any():
-        interval = "–" if best.degrees_of_freedom else "– (one seed)"
+        interval = "– (one seed)" if np.isfinite(best.rate) and not best.degrees_of_freedom else "–"
     rate, loss = (format(x, spec) if np.isfinite(x) else "–" for x, spec in ((best.rate, ".4g"), (best.loss, ".3f")))
     return f"{rate:>10} {interval:>20} {loss:>7}", ", ".join(best.flags) or "–"
 

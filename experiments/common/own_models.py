@@ -336,8 +336,8 @@ ETA = "η: rate of the hidden matrices; loss: at the vertex of a parabola throug
 
 def losses(table, config: Runs) -> list[np.ndarray]:
     """By width, the final train losses [seeds, rates]."""
-    column = "cell.model.width" if "cell.model.width" in table else "cell.arguments.width"
-    rate = "lane.learning_rate"
+    column = "setting.model.width" if "setting.model.width" in table else "setting.arguments.width"
+    rate = "run.learning_rate"
     rows = [select(table, {column: width}) for width in config.widths]
     return [losses_by_seed_and_rate(each, config.rates, config.seeds, rate=rate) for each in rows]
 

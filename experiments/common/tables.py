@@ -12,11 +12,11 @@ from lvp.errors import InputError
 from lvp.training import Run, Setting
 from lvp.training.records import flatten
 
-EMBEDDING_RATE = "lane.learning_rates.embedding"
-HIDDEN_RATE = "lane.learning_rates.hidden"
+EMBEDDING_RATE = "run.learning_rates.embedding"
+HIDDEN_RATE = "run.learning_rates.hidden"
 # The decoders of these sweeps have no trained positions, and vectors start at fixed values.
 MATRICES = ("embedding", "hidden", "output")
-RUN_COLUMNS = [*(f"lane.learning_rates.{r}" for r in MATRICES), *(f"lane.init_std.{r}" for r in MATRICES)]
+RUN_COLUMNS = [*(f"run.learning_rates.{r}" for r in MATRICES), *(f"run.init_std.{r}" for r in MATRICES)]
 
 
 def select(table, columns: Mapping[str, Any]):
@@ -50,9 +50,9 @@ def with_optimizer(table, setting: Setting):
 
     An option that some settings lack is NaN in their rows.
     """
-    prefix = "cell.optimizer.options."
+    prefix = "setting.optimizer.options."
     options = {f"{prefix}{name}": value for name, value in flatten(setting.optimizer.options).items()}
-    chosen = _matches(table, {"cell.optimizer.kind": setting.optimizer.kind} | options)
+    chosen = _matches(table, {"setting.optimizer.kind": setting.optimizer.kind} | options)
     for column in table.columns:
         if column.startswith(prefix) and column not in options:
             chosen &= table[column].isna().to_numpy()
@@ -65,7 +65,7 @@ def with_fields(table, prefix: str, configured: Any, names: Sequence[str]):
     Records leave out some fields at their defaults. A missing value therefore means the default.
 
     Args:
-      prefix: of the columns, such as "cell.model" or "lane".
+      prefix: of the columns, such as "setting.model" or "run".
     """
     chosen = np.ones(len(table), bool)
     for field in (field for field in fields(configured) if field.name in names):
@@ -98,7 +98,7 @@ def _loss_at(steps: int, final_fraction: float, curve_steps, curve_losses) -> fl
 
 def finished_by_seed(table, columns: Mapping[str, Any], seeds: Sequence[int]):
     """One row per seed, of the finished runs whose columns hold the given values; NaN in the row of any other seed."""
-    return select(table, {**columns, "status": "finished"}).set_index("lane.seed").reindex(list(seeds))
+    return select(table, {**columns, "status": "finished"}).set_index("run.seed").reindex(list(seeds))
 
 
 def lists_by_row(rows, column: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -138,7 +138,7 @@ def losses_by_seed_and_rate(
         tried, recorded = (", ".join(f"{x:.4g}" for x in sorted(values)) for values in (rates, found))
         raise InputError(f"no run has one of the rates {tried} in the column {rate}; the runs have {recorded}")
     losses = np.full((len(seeds), len(rates)), np.nan)
-    columns = (rows[name].tolist() for name in (rate, "lane.seed", "status", loss))
+    columns = (rows[name].tolist() for name in (rate, "run.seed", "status", loss))
     for at, seed, status, value in zip(*columns, strict=True) if len(rows) else ():
         if at in rates and seed in seeds:
             losses[seeds.index(seed), rates.index(at)] = value if status == "finished" else np.inf
@@ -171,7 +171,7 @@ def best_setting(
     selecting = seeds if selecting is None else selecting
     # If every run diverged, the column holds only None and has no numeric type.
     losses = rows.assign(loss=rows[loss].astype(float).where(rows["status"] == "finished", np.inf))
-    by_setting = losses.pivot_table(index=RUN_COLUMNS, columns="lane.seed", values="loss")
+    by_setting = losses.pivot_table(index=RUN_COLUMNS, columns="run.seed", values="loss")
     by_setting = by_setting.reindex(columns=list(dict.fromkeys([*selecting, *seeds])))
     finished = by_setting[np.isfinite(by_setting).all(axis=1)]
     selected = tuned.select(finished[list(selecting)].to_numpy())

@@ -167,9 +167,13 @@ def settings_of(
 
 def rows_of(table, setting: Setting):
     """The rows of a setting."""
-    size = {"cell.model.width": setting.model.width, "cell.model.vocab": setting.model.vocab}
-    size |= {"cell.model.layers": setting.model.layers, "cell.batch": setting.batch, "cell.steps": setting.steps}
-    return with_fields(with_optimizer(select(table, size), setting), "cell.model", setting.model, MULTIPLIERS)
+    size = {"setting.model.width": setting.model.width, "setting.model.vocab": setting.model.vocab}
+    size |= {
+        "setting.model.layers": setting.model.layers,
+        "setting.batch": setting.batch,
+        "setting.steps": setting.steps,
+    }
+    return with_fields(with_optimizer(select(table, size), setting), "setting.model", setting.model, MULTIPLIERS)
 
 
 def losses_of(rows, example: Run, seeds: Sequence[int]) -> np.ndarray:
@@ -177,6 +181,6 @@ def losses_of(rows, example: Run, seeds: Sequence[int]) -> np.ndarray:
 
     NaN for a missing run, infinite for a diverged run.
     """
-    columns = run_columns(example) | {"lane.learning_rates.vector": example.learning_rates["vector"]}
+    columns = run_columns(example) | {"run.learning_rates.vector": example.learning_rates["vector"]}
     rate = columns.pop(EMBEDDING_RATE)
     return losses_by_seed_and_rate(select(rows, columns), [rate], seeds, LOSS, partial=True)[:, 0]

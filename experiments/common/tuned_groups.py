@@ -43,7 +43,7 @@ def _losses(rows, run: Run, seeds: Sequence[int]) -> np.ndarray:
     """Validation losses [seeds] of the runs that differ from `run` in the seed only; NaN for a missing or diverged
     run."""
     columns = run_columns(run)
-    rows = rows.filter(["lane.seed", "status", LOSS, *columns])  # the full table is slow to copy
+    rows = rows.filter(["run.seed", "status", LOSS, *columns])  # the full table is slow to copy
     return finished_by_seed(rows, columns, seeds)[LOSS].to_numpy(float)
 
 

@@ -25,8 +25,8 @@ from lvp.parametrization import Table
 
 def rows_of(table, group: str, regime: str):
     """The rows of a group in a regime, sorted by width."""
-    chosen = (table["lane.arm"] == group) & (table["cell.arguments.regime"] == regime)
-    return table[chosen].sort_values("cell.arguments.width")
+    chosen = (table["run.arm"] == group) & (table["setting.arguments.regime"] == regime)
+    return table[chosen].sort_values("setting.arguments.width")
 
 
 def error_of(column: str) -> str:
@@ -46,7 +46,7 @@ def relative_to_theorem(table, config: Config, group: str, part: str, step: int)
     Values and errors are divided by theorem 1's exact form for one step with LVP's rates and init stds. If the
     theorem's power of d also holds after these steps, the values do not depend on d.
     """
-    width, column, form = "cell.arguments.width", f"{part}_step{step}", f"{part}_exact"
+    width, column, form = "setting.arguments.width", f"{part}_step{step}", f"{part}_exact"
     # The table of an unfinished sweep may lack the columns.
     measured = rows_of(table, group, GROWING).reindex(columns=[width, column, error_of(column)])
     rows = measured.merge(rows_of(table, THEOREM, GROWING).reindex(columns=[width, form]), on=width)
@@ -65,12 +65,12 @@ def _rate_times_std(lvp: Table, part: str) -> float:
 
 def one_step_power(rows, part: str):
     """The fitted power of d of a measured part after one step, and its interval."""
-    return power(rows["cell.arguments.width"], rows[part].to_numpy(), rows[error_of(part)].to_numpy())
+    return power(rows["setting.arguments.width"], rows[part].to_numpy(), rows[error_of(part)].to_numpy())
 
 
 def fitted_power(rows, column: str) -> float:
     """The power of d of a column that holds a closed form, by least squares over all widths."""
-    logs = np.log(rows["cell.arguments.width"].to_numpy(float))
+    logs = np.log(rows["setting.arguments.width"].to_numpy(float))
     return float(np.polyfit(logs, np.log(rows[column].to_numpy()), 1)[0])
 
 

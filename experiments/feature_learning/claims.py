@@ -34,7 +34,7 @@ def _orders(table) -> Iterator[tuple[Question, Measurement]]:
         measurement = UNKNOWN
         if len(rows) > 2:
             value, predicted, error = (rows[name].to_numpy() for name in (part, f"{part}_paper", error_of(part)))
-            fit = power(rows["cell.arguments.width"], value / predicted, error / predicted)
+            fit = power(rows["setting.arguments.width"], value / predicted, error / predicted)
             measurement = Measurement(fit.slope, fit.interval)
         question = Question(
             statement=f"{change} with theorem 1's power of d",
@@ -87,7 +87,7 @@ def _ratio(rows, statement: str, source: str, column: str, form: str, note: str 
         predicted = last[f"{column}_{form}"]
         half = NORMAL_QUANTILE * last[error_of(column)] / predicted
         measurement = Measurement.plus_minus(last[column] / predicted, half)
-        width = f"at d {last['cell.arguments.width']}, "
+        width = f"at d {last['setting.arguments.width']}, "
     question = Question(
         statement=statement,
         source=source,

@@ -37,7 +37,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
 def _one_step_panel(table, regime: str) -> Panel:
     rows, series = rows_of(table, THEOREM, regime), []
     for part, name in PARTS.items() if len(rows) > 1 else ():
-        x, label = rows["cell.arguments.width"], f"{_typeset(name)}: {in_words(one_step_power(rows, part))}"
+        x, label = rows["setting.arguments.width"], f"{_typeset(name)}: {in_words(one_step_power(rows, part))}"
         series.append(Series(label, x, rows[part], rows[error_of(part)], predicted=rows[f"{part}_exact"]))
     return Panel(f"Theorem 1, one step, {regime}", "width d", "change of a logit (η = σ = 1)", series)
 

@@ -200,8 +200,10 @@ def read(table, config: Config) -> dict[tuple[str, ModelShape], Reading]:
 
 def _rows(table, config: Config, group: Group, shape: ModelShape):
     setting = setting_of(config, group, shape)
-    rows = select(table, {"cell.model.width": shape.width, "cell.model.vocab": shape.vocab})
-    return with_optimizer(with_fields(rows, "cell.model", setting.model, MODEL_FIELDS), setting) if len(rows) else rows
+    rows = select(table, {"setting.model.width": shape.width, "setting.model.vocab": shape.vocab})
+    return (
+        with_optimizer(with_fields(rows, "setting.model", setting.model, MODEL_FIELDS), setting) if len(rows) else rows
+    )
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:

@@ -18,7 +18,7 @@ def runs_by_seed(table, config: Config, name: str, scale: float):
     """One row per seed of a group at a scale; NaN in the row of a missing or diverged run."""
     run = run_of(config, name, scale, 0)
     fields = ("first_scale", "random", "frozen", "negative_slope", "first_images")
-    rows = finished_by_seed(with_fields(table, "lane", run, fields), {}, config.seeds)
+    rows = finished_by_seed(with_fields(table, "run", run, fields), {}, config.seeds)
     return rows.reindex(columns=rows.columns.union(["accuracy", "curve_steps"], sort=False))
 
 
@@ -41,7 +41,7 @@ def measured_epochs(table, config: Config) -> np.ndarray:
 
 def num_steps(table, config: Config) -> int:
     """The steps of a trained run: the recorded number, which depends on the corpus, else that of the configuration."""
-    recorded = table["cell.steps"].dropna().tolist() if "cell.steps" in table else []
+    recorded = table["setting.steps"].dropna().tolist() if "setting.steps" in table else []
     return int(recorded[0]) if recorded else trained(config).setting.steps
 
 

@@ -13,11 +13,11 @@ def losses(table, config: Config, rows: str, steps: int) -> list[np.ndarray]:
     """By shape, losses [seeds, rates] after `steps` steps: NaN for a missing run, infinite for a diverged one."""
     by_shape = []
     for d, m in config.shapes:
-        runs = select(table, {"cell.arguments.width": d, "cell.arguments.vocab": m, "lane.rows": rows})
+        runs = select(table, {"setting.arguments.width": d, "setting.arguments.vocab": m, "run.rows": rows})
         values = np.full((len(config.seeds), len(config.rates)), np.nan)
-        for _, run in runs[runs["lane.seed"].isin(config.seeds)].iterrows() if len(runs) else ():
+        for _, run in runs[runs["run.seed"].isin(config.seeds)].iterrows() if len(runs) else ():
             after = np.array(run[f"loss_step{steps}"], float)  # None becomes NaN
-            values[config.seeds.index(run["lane.seed"])] = np.where(np.isnan(after), np.inf, after)
+            values[config.seeds.index(run["run.seed"])] = np.where(np.isnan(after), np.inf, after)
         by_shape.append(values)
     return by_shape
 

@@ -42,8 +42,8 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
 def _columns(config: Config, group: EmbeddingRateGroup, head: str, rate: float) -> dict[str, Any]:
     """The values of the table's columns for a group at a rate; the optimizer and the seed are left out."""
     example = run(config, group, head, rate, config.seeds[0])
-    rates = {f"lane.learning_rates.{role}": example.learning_rates[role] for role in MATRICES}
-    return {"cell.model.tied": HEADS[head]} | rates
+    rates = {f"run.learning_rates.{role}": example.learning_rates[role] for role in MATRICES}
+    return {"setting.model.tied": HEADS[head]} | rates
 
 
 def selected_rate(table, config: Config, group: EmbeddingRateGroup, head: str) -> Selected | None:
@@ -93,11 +93,11 @@ def largest_by_seed(table, config: Config, name: str, head: str, column: str) ->
     other seed runs the tuned rates only. A seed without values has NaN.
     """
     group = GROUPS[name]
-    rows = select(with_optimizer(table, setting_of(config, group.optimizer, head)), {"cell.model.tied": HEADS[head]})
+    rows = select(with_optimizer(table, setting_of(config, group.optimizer, head)), {"setting.model.tied": HEADS[head]})
     rows = select(rows, {"status": "finished"})
     largest = np.full(len(config.seeds), np.nan)
     for i, seed in enumerate(config.seeds):
-        values = [x for x in select(rows, {"lane.seed": seed}).get(column, ()) if isinstance(x, list)]
+        values = [x for x in select(rows, {"run.seed": seed}).get(column, ()) if isinstance(x, list)]
         if values:
             largest[i] = np.max(np.array(values, float))
     return largest

@@ -15,7 +15,7 @@ NEURON_SNR, JOINT_SNR = "neuron_snr", "snr"  # the median over neurons; φ of th
 def runs_by_seed(table, config: Config, name: str):
     """One row per seed of a group; no row if no run finished. NaN in the row of a missing or diverged run."""
     group = GROUPS[name]
-    columns = {"cell.optimizer.kind": group.optimizer, "lane.warmup_steps": warmup_steps(config, group)}
+    columns = {"setting.optimizer.kind": group.optimizer, "run.warmup_steps": warmup_steps(config, group)}
     if not len(select(table, {**columns, "status": "finished"})):
         return table[:0]
     return finished_by_seed(table, columns, config.seeds)

@@ -55,10 +55,10 @@ def rows_of(table):
     if "simulated" not in table:
         return table[:0].reindex(columns=["fan_in", "batch"])
     rows = table[table["simulated"].notna()]
-    rows = rows.assign(fan_in=rows["cell.arguments.fan_in"].astype(int), batch=rows["lane.batch"].astype(int))
+    rows = rows.assign(fan_in=rows["setting.arguments.fan_in"].astype(int), batch=rows["run.batch"].astype(int))
     for column in ("simulated", "error", "paper", "exact", "limit"):
         rows[column] = rows[column].map(np.asarray)
-    rows["snrs"] = rows["cell.arguments.snrs"].map(np.asarray)
+    rows["snrs"] = rows["setting.arguments.snrs"].map(np.asarray)
     return rows.sort_values(["fan_in", "batch"])
 
 

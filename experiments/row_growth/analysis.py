@@ -73,8 +73,8 @@ def records_of(table, config: Config, variant: Variant):
     """The rows of a variant."""
     own = setting(config, variant)
     std = run(config, variant, 1.0, config.seeds[0]).init_std["embedding"]
-    rows = with_fields(with_optimizer(table, own), "cell.model", model(config, variant), MODEL_FIELDS)
-    return select(rows, {"cell.steps": variant.steps, "lane.init_std.embedding": std})
+    rows = with_fields(with_optimizer(table, own), "setting.model", model(config, variant), MODEL_FIELDS)
+    return select(rows, {"setting.steps": variant.steps, "run.init_std.embedding": std})
 
 
 def losses(rows, config: Config, variant: Variant, steps: int) -> np.ndarray:

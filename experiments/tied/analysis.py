@@ -22,7 +22,7 @@ NOTE = "difference in validation bits per byte; each group at its own tuned rate
 def tuned(table, config: Config, group: Group, width: int) -> TunedGroup:
     """The losses of a group at a width: at every rate, and of the judging seeds at the best rate."""
     model = setting_of(config, group, width).model
-    rows = with_fields(table, "cell.model", model, ("width", "tied", "output_multiplier"))
+    rows = with_fields(table, "setting.model", model, ("width", "tied", "output_multiplier"))
     return tuned_group(group.label, rows, config, config.rates_times_width, partial(run, config, group, width))
 
 

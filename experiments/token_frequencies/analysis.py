@@ -11,7 +11,7 @@ from lvp.experiments.token_frequencies.config import Config
 
 def by_vocab(table):
     """The rows sorted by vocabulary."""
-    return table.sort_values("lane.vocab")
+    return table.sort_values("run.vocab")
 
 
 def larger_half(table):
@@ -22,7 +22,7 @@ def larger_half(table):
 def growth(table, column: str):
     """The power of m that a column follows, with its interval."""
     rows = by_vocab(table)
-    return analysis.slope(rows["lane.vocab"], (rows[column].to_numpy(), None))
+    return analysis.slope(rows["run.vocab"], (rows[column].to_numpy(), None))
 
 
 class PowerLawFit(NamedTuple):
@@ -65,7 +65,7 @@ def summary(table, config: Config) -> str:
         if not is_open(row):
             ends = f"{row['exponent_low']:.2f} … {row['exponent_high']:.2f}"
             fit = (f"{row['exponent']:.2f}", ends, f"{row['offset']:.1f}")
-        sizes = (f"{row['lane.vocab']}", f"{row['tokens']}", f"{row['unseen']}")
+        sizes = (f"{row['run.vocab']}", f"{row['tokens']}", f"{row['unseen']}")
         squares = (f"{row['peak_ratio']:.1f}", f"{row['mean_square']:.2e}", f"{row['mean_square_of_top']:.2e}")
         rows.append((*sizes, f"{row['fitted_from']}–{row['fitted_to']}", *fit, *squares))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

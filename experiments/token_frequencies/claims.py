@@ -21,12 +21,12 @@ def claims(table, config: Config, context) -> list[Claim]:
         paper_value=1.0,
         claimed=1.0,
         rivals=(0.0,),
-        note=f"power of m in the larger half of the vocabularies (m = {', '.join(map(str, larger['lane.vocab']))}), "
+        note=f"power of m in the larger half of the vocabularies (m = {', '.join(map(str, larger['run.vocab']))}), "
         f"because the order is that of large m; in all vocabularies {in_words(growth(table, 'peak_ratio'))}",
     )
     answers = [ratio.answer(Measurement(peak.slope, peak.interval), context, None)]
     other_corpus = "" if context["corpus"] == "wikitext2" else "figure 2 shows WikiText-2"
-    rows = {row["lane.vocab"]: row for row in by_vocab(table).to_dict("records")}
+    rows = {row["run.vocab"]: row for row in by_vocab(table).to_dict("records")}
     for vocab in (m for m in FIGURE_2 if m in rows):
         fit = power_law_fit(rows[vocab])
         frequent, rare = fit.exponents

@@ -34,14 +34,14 @@ def _curves(table) -> Panel:
         frequencies = np.array(row["shown_frequencies"], float)
         frequencies[frequencies == 0] = np.nan  # a logarithmic axis would draw a cliff
         law = None if is_open(row) else np.array(row["shown_fit"], float)
-        series.append(Series(f"{row['lane.vocab']}", row["shown_ranks"], frequencies, fitted=law, line=True))
+        series.append(Series(f"{row['run.vocab']}", row["shown_ranks"], frequencies, fitted=law, line=True))
     return Panel("Frequency against rank", "rank", "frequency α", series, "vocabulary m", ordered=True)
 
 
 def _growth_panel(table, column: str, title: str, name: str, predicted: int) -> Panel:
     """A column over m with the fitted power, and the predicted power through the geometric centre."""
     rows, fit = by_vocab(table), growth(table, column)
-    vocabs, values = rows["lane.vocab"].to_numpy(float), rows[column].to_numpy()
+    vocabs, values = rows["run.vocab"].to_numpy(float), rows[column].to_numpy()
     centre = np.exp(np.mean(np.log(values))) * (vocabs / np.exp(np.mean(np.log(vocabs)))) ** predicted
     source = {1: "theorem 2", -1: "lemma 1"}[predicted]
     series = Series(

@@ -15,7 +15,9 @@ from lvp.experiments.width_vocab.config import READINGS
 def losses(table, config: Config, steps: int | None = None) -> list[np.ndarray]:
     """By shape, final train losses [seeds, rates] of a run of `steps` steps; None is the configured number."""
     (rows,) = config.token_rows
-    return [losses_of_setting(select(table, {"cell.model.vocab": m}), config, rows, d, steps) for d, m in config.shapes]
+    return [
+        losses_of_setting(select(table, {"setting.model.vocab": m}), config, rows, d, steps) for d, m in config.shapes
+    ]
 
 
 def optima(table, config: Config, steps: int | None = None) -> list[Optimum]:

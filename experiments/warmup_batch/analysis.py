@@ -18,7 +18,7 @@ from lvp.training import Run
 
 def rows_of(table, run: WarmupConfig):
     """The records of one configuration."""
-    return select(table, {"cell.batch": run.batch, "cell.steps": run.steps})
+    return select(table, {"setting.batch": run.batch, "setting.steps": run.steps})
 
 
 def follow_up(table, config: Config) -> dict[str, list[Run]]:

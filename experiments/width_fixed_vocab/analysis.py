@@ -44,9 +44,9 @@ def losses_over_rates(
 ) -> np.ndarray:
     """Final train losses [seeds, rates] over η_E at a width, η_H d and factors. Default seeds: all."""
     example = run(width, config.vocab, config.rates[0], hidden, factors, config.seeds[0])
-    columns: dict[str, float] = {"cell.model.width": width}
-    columns |= {f"lane.learning_rates.{role}": example.learning_rates[role] for role in ("hidden", "output")}
-    columns |= {f"lane.init_std.{role}": example.init_std[role] for role in ("embedding", "output")}
+    columns: dict[str, float] = {"setting.model.width": width}
+    columns |= {f"run.learning_rates.{role}": example.learning_rates[role] for role in ("hidden", "output")}
+    columns |= {f"run.init_std.{role}": example.init_std[role] for role in ("embedding", "output")}
     return losses_by_seed_and_rate(select(table, columns), config.rates, config.seeds if seeds is None else seeds)
 
 
@@ -117,10 +117,10 @@ class Compared(NamedTuple):
 
 def compare(table, config: Config, width: int) -> Compared:
     """Compares the best equal point of a width with its best point."""
-    rows = select(table, {"cell.model.width": width})
+    rows = select(table, {"setting.model.width": width})
     rows = rows.assign(log_loss=np.log(rows["train_loss"].astype(float)))
-    equal = np.isclose(rows["lane.learning_rates.output"], rows["lane.learning_rates.hidden"])
-    equal &= np.isclose(rows["lane.init_std.output"], rows["lane.init_std.hidden"])
+    equal = np.isclose(rows["run.learning_rates.output"], rows["run.learning_rates.hidden"])
+    equal &= np.isclose(rows["run.init_std.output"], rows["run.init_std.hidden"])
     chosen = [
         best_setting(some, config.judging_seeds, "log_loss", selecting=config.selecting_seeds)
         for some in (rows[equal], rows)
@@ -146,8 +146,8 @@ def _at_edge(rows, config: Config, width: int, columns: Mapping[str, float]) -> 
         (hidden * width, config.hidden_rates),
     ]
     factors = [
-        (columns["lane.learning_rates.output"] / hidden, config.output_rate_factors),
-        (columns["lane.init_std.output"] * width**0.5, config.output_std_factors),
+        (columns["run.learning_rates.output"] / hidden, config.output_rate_factors),
+        (columns["run.init_std.output"] * width**0.5, config.output_std_factors),
     ]
     ends = [(value, {grid[0], grid[-1]}) for value, grid in rates if len(grid) > 1]
     ends += [(value, {grid[0], grid[-1]} - {1.0}) for value, grid in factors]

@@ -62,7 +62,7 @@ def losses_of_setting(table, config: Config, token_rows: str, width: int, steps:
 def _of_setting(table, config: Config, token_rows: str, width: int):
     """The rows of a reading and a width, those of the tuning seeds included."""
     model = setting_model(config, token_rows, width)
-    return with_fields(table, "cell.model", model, ("width", "embedding_multiplier", "normalize_rows"))
+    return with_fields(table, "setting.model", model, ("width", "embedding_multiplier", "normalize_rows"))
 
 
 class HiddenConstant(NamedTuple):

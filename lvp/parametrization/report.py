@@ -156,7 +156,8 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
     text = f"Try the embedding rates {', '.join(f'{rate:.3g}' for rate in advice.sweep)}"
     unmoved = advice.sweep[-1] == advice.embedding.base_learning_rate
     if not evidence:
-        return [f"{text}{', from the moved to the unchanged rate' * unmoved} (--evidence: why)."]
+        text += f"{', from the moved to the unchanged rate' * unmoved} (--evidence: why).{_outside(advice)}"
+        return textwrap.wrap(text, LINE)
     if unmoved:
         why = "from the moved rate to the unchanged one: docs/width_vocab.md measured that plain rows keep theirs"
     elif advice.embedding_was_tuned:
@@ -208,6 +209,18 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
             ]
         )
     return blocks
+
+
+def _outside(advice: "Recommendation") -> str:
+    """The measured sizes, if this size is `FAR` outside of every committed result."""
+    if not advice.beyond or any(max(of.values()) < FAR for of in advice.beyond.values()):
+        return ""
+    name, times = min(advice.beyond.items(), key=lambda of: max(of[1].values()))
+    measured, sizes = advice.evidence[name]["measured"], []
+    for axis in (axis for axis, factor in times.items() if factor > 1):
+        low, high = measured[axis]
+        sizes.append(f"{axis} ≤ {high:,}" if getattr(advice.target, axis) > high else f"{axis} ≥ {low:,}")
+    return f" Measured at {', '.join(sizes)} only."
 
 
 def _far(advice: "Recommendation", name: str, result) -> list[str]:

@@ -43,6 +43,7 @@ def _canonical(read: Any) -> str:
     return json.dumps(read, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
+_COLUMNS = {"cell": "setting", "lane": "run"}  # key of a configuration in JSON → its name in tables
 KEYS = {"groups": "arms", "flops_per_run": "flops_per_lane"}  # field → its key in JSON, which never changes
 _FIELDS = {key: name for name, key in KEYS.items()}
 
@@ -178,7 +179,7 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
     for r in records:
         rows.append(
             {"hash": r["hash"]}
-            | flatten(in_current_form(r)["config"])
+            | flatten({_COLUMNS.get(key, key): value for key, value in in_current_form(r)["config"].items()})
             | flatten(r["outcome"])
             | flatten(r["provenance"])
         )
@@ -191,11 +192,11 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
 def in_current_form(record: Mapping) -> Mapping:
     """A record with its configuration, and its hash, in the current form.
 
-    Old records give `weight_decay` by role, equal for all matrices. They lack the fields of a language setting that are
-    newer than the record. The default of a newer field must reproduce older runs.
+    Old records give `weight_decay` by role, equal for all matrices. They lack the fields of a decoder's setting that
+    are newer than the record. The default of a newer field must reproduce older runs.
     """
     setting = record["config"].get("cell", {})
-    if "context" not in setting.get("model", {}):  # not a language setting
+    if "head_dim" not in setting.get("model", {}):  # not a setting of lvp's decoder
         return record
     current = _with_defaults(Setting, setting)
     optimizer = current["optimizer"]

@@ -139,7 +139,7 @@ def test_the_page_has_the_claims_and_the_numbers_of_the_records(sweep):
     assert rows[: len(claims) + 1] == [head, *claims]
     names, *runs = rows[len(claims) + 1 :]
     table = report.table.set_index("hash")
-    assert {"hash", "status", "train_loss", "lane.seed"} <= set(names) and not {"commit", "seconds"} & set(names)
+    assert {"hash", "status", "train_loss", "run.seed"} <= set(names) and not {"commit", "seconds"} & set(names)
     assert {row[0] for row in runs} == set(table.index) and len(runs) == len(table)
     for run in runs:
         shown = dict(zip(names, run, strict=True))

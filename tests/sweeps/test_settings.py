@@ -30,7 +30,7 @@ def test_a_calculation_and_training_in_one_sweep(small, capsys, tmp_path):
     assert {label: data is None for label, data in held["datasets"].items()} == {"sums": True, "runs": False}
     assert list(table["sum"].dropna()) == [5] and table["blind"].dropna().all()
     trained = table[table["sum"].isna()]
-    assert len(trained) == 3 and all(trained[c].notna().all() for c in ("train_loss", "valid_loss", "lane.seed"))
+    assert len(trained) == 3 and all(trained[c].notna().all() for c in ("train_loss", "valid_loss", "run.seed"))
 
 
 def test_passes_through_the_data_give_the_number_of_steps(small, tmp_path):

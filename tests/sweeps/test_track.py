@@ -19,7 +19,7 @@ from tests.docs.sources import ROOT
 from tests.sweeps.small_disk import fill
 
 RESULTS = ROOT / "experiments/results"
-CONFIG = {"cell.width": 32, "cell.kind": "adamw", "lane.frozen": False}
+CONFIG = {"setting.width": 32, "setting.kind": "adamw", "run.frozen": False}
 HOSTILE = "../../x\ny\ud800 /'\"$(z)"
 
 

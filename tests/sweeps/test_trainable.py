@@ -4,6 +4,7 @@ docs/extending.md runs it in a `tune.Tuner` (tests/docs/test_extending.py)."""
 import math
 
 import pytest
+from ray import cloudpickle
 
 from lvp import experiments, sweeps, training
 from lvp.errors import InputError
@@ -61,6 +62,37 @@ def test_results_checkpoints_and_reuse(made, tmp_path):
     assert trial.at == 0
 
 
+OWN = """
+import jax, jax.numpy as jnp
+from lvp.experiments.common.own_models import Model, Runs, experiment
+from lvp.roles import Declaration
+
+def model(width, vocab):
+    init = lambda key: {"embed": jnp.zeros((vocab, width)), "head": jax.random.normal(key, (width, vocab))}
+    apply = lambda params, tokens: params["embed"][tokens] @ params["head"]
+    return Model(init, apply, [
+        Declaration("embed", "embedding", fan_in=(), vocab_axis=0), Declaration("head", "output", fan_in=(0,))])
+
+RUNS = Runs(corpus="zipf:1", widths=(8, 12), vocab=64, rates=(0.01, 0.1, 1.0), seeds=(0,), steps=4, context=5, batch=3)
+EXPERIMENT = experiment("own", model=model, presets={"tiny": RUNS})
+"""
+
+
+def test_a_model_of_ones_own_is_a_trainable(tmp_path, cache, monkeypatch):
+    """A worker on another machine does not have the file. Its result is that of the sweep."""
+    monkeypatch.setenv("LVP_CACHE", str(cache))
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    table = sweeps.run(str(file), "tiny", executor="inline", out=tmp_path / "out", quiet=True)
+    run = table[(table["setting.model.width"] == 12) & (table["run.learning_rate"] == 0.1)]
+    cls = cloudpickle.loads(cloudpickle.dumps(sweeps.trainable(str(file), "tiny", setting="d 12")))
+    file.unlink()
+    last = finish(cls(config={"learning_rate": 0.1, "seed": 0}))[-1]
+    assert last["train_loss"] == run["train_loss"].item()
+    with pytest.raises(InputError, match="unknown hyperparameter 'embedding'.* learning_rate, seed"):
+        cls(config={"embedding": 0.1})
+
+
 def test_hyperparameters_are_rates_of_roles_and_fields_of_a_run():
     loaded = experiments.load("width_vocab")
     run = loaded.settings(experiments.configured(loaded, "smoke", VALUES))[0].runs[0]
@@ -84,5 +116,9 @@ def test_unknown_names_are_one_line(arguments, says):
         sweeps.trainable(*arguments)
     with pytest.raises(InputError, match="unknown setting 'd 33'"):
         sweeps.trainable("width_vocab", "smoke", setting="d 33")
+    with pytest.raises(InputError, match="setting .* of linear_network has no steps that Tune could stop"):
+        sweeps.trainable("linear_network", "smoke")
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        sweeps.trainable("absent.py", "smoke")
     with pytest.raises(InputError, match="did you mean steps"):
         sweeps.trainable("width_vocab", "smoke", stpes=3)

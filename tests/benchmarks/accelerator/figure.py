@@ -81,9 +81,9 @@ def records_of(rows: Rows, out: Path) -> None:
     from lvp.training import records
 
     table = records.table(records.read(out / "records"))
-    for width, of_width in table.groupby("cell.model.width"):
+    for width, of_width in table.groupby("setting.model.width"):
         (pack,) = set(of_width["pack"])
         hours = of_width["seconds"].sum() / pack / 3600
-        tokens = of_width["cell.steps"] * of_width["cell.batch"] * of_width["cell.model.context"]
+        tokens = of_width["setting.steps"] * of_width["setting.batch"] * of_width["setting.model.context"]
         raw = {"runs": len(of_width), "pack": int(pack), "tokens": int(tokens.iloc[0]), "training_hours": hours}
         rows.add(f"sweep, d {width}: runs per hour of training", len(of_width) / hours, raw=raw)

@@ -40,14 +40,14 @@ def frequencies_table(power):
     vocabs = np.array([256, 512, 1024, 2048])
     noise = np.array([1.01, 0.99, 1.0, 1.005])
     ratio = vocabs.astype(float) ** power * noise
-    return pd.DataFrame({"lane.vocab": vocabs, "peak_ratio": ratio, "mean_square_of_top": 1 / ratio})
+    return pd.DataFrame({"run.vocab": vocabs, "peak_ratio": ratio, "mean_square_of_top": 1 / ratio})
 
 
 @pytest.mark.parametrize("power, verdict", [(1.0, "supported"), (0.0, "contradicted"), (0.5, "contradicted")])
 def test_claims_about_frequencies_follow_the_planted_power(power, verdict):
     """The larger half of the vocabularies decides. The smaller half has another power."""
     small, large = frequencies_table(power - 0.7), frequencies_table(power)
-    table = pd.concat([small, large.assign(**{"lane.vocab": large["lane.vocab"] * 12})], ignore_index=True)
+    table = pd.concat([small, large.assign(**{"run.vocab": large["run.vocab"] * 12})], ignore_index=True)
     claims = token_frequencies.claims.claims(table, token_frequencies.PRESETS["laptop"], CONTEXT)
     assert [c.verdict for c in claims] == [verdict]
     assert claims[0].value == pytest.approx(power, abs=0.02)
@@ -56,7 +56,7 @@ def test_claims_about_frequencies_follow_the_planted_power(power, verdict):
 @pytest.mark.parametrize(("bend", "verdict"), [(0.0, "supported"), (0.2, "contradicted")])
 def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
     """The planted frequencies are a power of rank if `bend` is 0. Otherwise their logarithms have a quadratic term."""
-    table = frequencies_table(1.0).assign(**{"lane.vocab": [1024, 2048, 4096, 8192]})
+    table = frequencies_table(1.0).assign(**{"run.vocab": [1024, 2048, 4096, 8192]})
     log_rank = np.log(np.geomspace(1, 8192, 80))
     table["shown_ranks"] = [np.exp(log_rank).tolist()] * 4
     table["shown_frequencies"] = [np.exp(-log_rank + bend * log_rank**2).tolist()] * 4
@@ -104,7 +104,7 @@ def moments_rows(d, alpha, form):
         name: tuple(float(x[token]) for x in variances) for name, token in (("top", 0), ("rare", len(alpha) // 2))
     }
     for group in sign_moments.GROUPS:
-        row = {"lane.arm": group}
+        row = {"run.arm": group}
         for name in ("signs",) if group == "theorem 3" else ("top", "rare"):
             exact, paper = forms[name]
             value = exact if form == "exact" else paper
@@ -121,11 +121,11 @@ def learning_table(config, form):
         for d, m in pairs:
             alpha = 1.0 / np.arange(1, m + 1)
             alpha /= alpha.sum()
-            shape = {"cell.arguments.regime": regime, "cell.arguments.width": d}
+            shape = {"setting.arguments.regime": regime, "setting.arguments.width": d}
             forms = {"embedding": [theory.embedding_component(d, m, 1.0, 1.0)] * 2}
             for part, token in (("top", 0), ("rare", m // 2)):
                 forms[part] = [theory.projection_component(d, 1.0, 1.0, alpha, exact=e)[token] for e in (True, False)]
-            row = {"lane.arm": feature_learning.config.THEOREM}
+            row = {"run.arm": feature_learning.config.THEOREM}
             for part, (exact, paper) in forms.items():
                 value = exact if form == "exact" else paper
                 row |= {part: value, f"{part}_error": 0.003 * value, f"{part}_exact": exact, f"{part}_paper": paper}
@@ -135,7 +135,7 @@ def learning_table(config, form):
                 scale = {"embedding": d**-1.0, "top": d**-1.5, "rare": d**-1.5}
                 steps = {f"{p}_step{t}": scale[p] * forms[p][0] for p in forms for t in config.steps}
                 errors = {k.replace("_step", "_error_step"): 0.01 * v for k, v in steps.items()}
-                rows.append(shape | {"lane.arm": group} | steps | errors)
+                rows.append(shape | {"run.arm": group} | steps | errors)
     return pd.DataFrame(rows)
 
 
@@ -164,7 +164,7 @@ def test_claims_about_one_step_follow_the_planted_form(form, verdicts):
 def test_another_power_of_d_contradicts_theorem_1(part):
     config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, "exact")
-    table[part] *= table["cell.arguments.width"] ** 0.1
+    table[part] *= table["setting.arguments.width"] ** 0.1
     wrong = [
         c.statement for c in feature_learning.claims.claims(table, config, CONTEXT)[3:5] if c.verdict != "supported"
     ]
@@ -176,11 +176,11 @@ def test_claims_hold_where_the_closed_form_is_no_power_law():
     measured component to the form."""
     config = feature_learning.PRESETS["laptop"]
     table = learning_table(config, "exact")
-    jump = 1 + (table["cell.arguments.width"] == 32)  # at d 32 the form of the most frequent token is doubled
+    jump = 1 + (table["setting.arguments.width"] == 32)  # at d 32 the form of the most frequent token is doubled
     columns = [c for c in table if c == "top_exact" or c.startswith("top_step")]
     table[columns] = table[columns].mul(jump, axis=0)
-    wrong = table["lane.arm"] == "sign, cross-entropy"
-    table.loc[wrong, columns] = table[columns].div(table["cell.arguments.width"] ** 0.3, axis=0)[wrong]
+    wrong = table["run.arm"] == "sign, cross-entropy"
+    table.loc[wrong, columns] = table[columns].div(table["setting.arguments.width"] ** 0.3, axis=0)[wrong]
     claims = feature_learning.claims.claims(table, config, CONTEXT)[-4:]  # the exponent of δ_W
     assert [c.verdict for c in claims] == ["supported", "supported", "contradicted", "supported"]
     assert claims[2].value == pytest.approx(-0.3, abs=0.01)
@@ -189,7 +189,7 @@ def test_claims_hold_where_the_closed_form_is_no_power_law():
 def test_a_partial_sweep_can_be_reported():
     config = feature_learning.PRESETS["laptop"]
     whole = learning_table(config, "exact")
-    is_theorem = whole["lane.arm"] == feature_learning.config.THEOREM
+    is_theorem = whole["run.arm"] == feature_learning.config.THEOREM
     for rows in (whole[is_theorem], whole[~is_theorem], whole[:1], whole[::7]):
         rows = rows.dropna(axis=1, how="all")  # a partial table lacks the columns of runs that have not run
         feature_learning.figure.figure(rows, config, preset="none", corpus="none", partial=(len(rows), len(whole)))
@@ -261,7 +261,7 @@ def test_a_regime_of_one_width_is_left_out_and_reported():
 
 def test_an_exponent_with_an_unknown_interval_is_shown_as_open():
     rows = {
-        "lane.vocab": [256, 512], "tokens": [10**7, 10**6], "unseen": 94, "fitted_from": 10, "fitted_to": [162, 418],
+        "run.vocab": [256, 512], "tokens": [10**7, 10**6], "unseen": 94, "fitted_from": 10, "fitted_to": [162, 418],
         "exponent": [20.0, 0.93], "exponent_low": [None, 0.8], "exponent_high": [None, 1.06], "offset": [244.0, -1.7],
         "peak_ratio": [203.1, 1000.0], "mean_square": [4e-4, 1.5e-5], "mean_square_of_top": [1 / 203.1, 1e-3],
         "shown_ranks": [[1, 10, 256], [1, 10, 512]], "shown_frequencies": [[0.2, 0.1, 0.0], [0.2, 0.1, 1e-3]],

@@ -193,8 +193,8 @@ def synthetic_sweep(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
                     best = middle + (exponent + drift * np.log(parts)) * np.log(width / 64)
                     curve = 1 + 0.1 * (np.log(rate) - best) ** 2 + run_noise
                     records.append(
-                        {"cell.model.width": width, EMBEDDING_RATE: rate, "lane.seed": run_seed}
-                        | ({} if rows == "plain" else {"cell.model.embedding_multiplier": factor})
+                        {"setting.model.width": width, EMBEDDING_RATE: rate, "run.seed": run_seed}
+                        | ({} if rows == "plain" else {"setting.model.embedding_multiplier": factor})
                         | {"train_loss": curve[-1], "status": "finished"}
                         | {"curve_steps": [round(x * config.steps) for x in parts], "curve_losses": curve.tolist()}
                     )
@@ -284,7 +284,7 @@ def test_a_replay_reads_only_the_runs_and_steps_that_it_keeps():
     rows = replay.replay_table(table, config).splitlines()
     (kept,) = [row for row in rows if "**" in row]
     assert rows[2].endswith("| 1.00 |") and "| 32, 48, 64, 96, 128 | 6 | 3 | 1500 |" in rows[2]
-    is_removed = table["cell.model.width"] == 128
+    is_removed = table["setting.model.width"] == 128
     spoiled = [[9.0] * len(y) if out else y for (_, y), out in zip(curves(table), is_removed, strict=True)]
     changed = table.assign(train_loss=table["train_loss"].where(~is_removed, 9.0), curve_losses=spoiled)
     after = replay.replay_table(changed, config).splitlines()
@@ -307,8 +307,8 @@ def test_make_figure_trains_the_runs_of_the_replay():
 
 def runs_of_the_adaptive_design(table, config):
     """Returns the rows of the runs that `settings` and all calls of `follow_up` plan, from the table of the grid."""
-    multipliers = table["cell.model.embedding_multiplier"].fillna(1.0)
-    keys = list(zip(table["cell.model.width"], multipliers, table[EMBEDDING_RATE], table["lane.seed"], strict=True))
+    multipliers = table["setting.model.embedding_multiplier"].fillna(1.0)
+    keys = list(zip(table["setting.model.width"], multipliers, table[EMBEDDING_RATE], table["run.seed"], strict=True))
     settings = {c.label: c for c in width_vocab.config.settings(config)}
     chosen, new = set(), {label: c.runs for label, c in settings.items()}
     while any(new.values()):
@@ -344,7 +344,7 @@ def test_the_adaptive_design_has_the_planted_slope():
     unresolved = kept[kept[EMBEDDING_RATE] != config.embedding_rates("sqrt", config.widths[0])[2]]
     assert [c.verdict for c in width_vocab.claims.claims(unresolved, config, context)[2:4]] == ["unresolved"] * 2
     assert width_vocab.figure.figure(kept, config, preset="laptop", corpus="none", partial=None).axes
-    early = kept[kept["lane.seed"] == 0][::2]  # the first runs of a sweep
+    early = kept[kept["run.seed"] == 0][::2]  # the first runs of a sweep
     assert width_vocab.analysis.summary(early, dataclasses.replace(config, token_rows=("sqrt",)))
 
 
@@ -414,7 +414,7 @@ def test_rules_equally_far_have_no_preference(exponent, rival):
 def test_divergence_at_the_selected_rate_hides_the_cost():
     table, config = synthetic_sweep(-0.5)
     width = config.widths[-1]
-    at_width = (table["cell.model.width"] == width) & (table["lane.seed"] == config.seeds[0])
+    at_width = (table["setting.model.width"] == width) & (table["run.seed"] == config.seeds[0])
     assert width_vocab.analysis.transfer_gap(table, config, "sqrt").interval is not None
     table.loc[at_width, ["status", "train_loss"]] = ["diverged", np.nan]
     assert width_vocab.analysis.transfer_gap(table, config, "sqrt").interval is None

@@ -14,7 +14,7 @@ from lvp.errors import InputError
 from lvp.experiments.common import own_models
 from lvp.experiments.common.own_models import Model, ModelRun, Runs
 from lvp.roles import Declaration
-from lvp.training import RandomWindows, TrainingData
+from lvp.training import RandomWindows, TrainingData, records
 from tests.marking import slow
 
 VOCAB, WIDTH = 23, 8
@@ -140,6 +140,16 @@ def test_training_equals_a_plain_optax_loop(make, rule, tokens):
     np.testing.assert_allclose(outcome.valid_loss, valid, rtol=2e-5)
 
 
+def test_records_keep_their_hash_and_have_no_fields_of_the_decoder():
+    """`--reuse` finds a record by this hash."""
+    setting = setting_of(plain)
+    config = {"cell": records.configuration(setting), "lane": {"learning_rate": 0.1, "seed": 0}, "data": None}
+    record = {"hash": records.config_hash(config), "config": config, "outcome": {}, "provenance": {}}
+    assert records.in_current_form(record) == record
+    columns = records.table([record]).columns
+    assert "setting.model.width" in columns and "setting.model.head_dim" not in columns
+
+
 def test_packed_runs_equal_single_runs(tokens):
     setting, runs = setting_of(plain), [ModelRun(0.01, 0), ModelRun(0.5, 1)]
     packed = trained(setting, tokens, *runs)
@@ -240,7 +250,7 @@ def test_a_function_that_trains_has_records_and_may_diverge(tmp_path):
     path.write_text(FILE.format(body=body))
     rows = sweeps.run(path, "tiny", out=tmp_path / "out", executor="inline", quiet=True)
     diverged = rows[rows["status"] == "diverged"]
-    assert set(diverged["lane.learning_rate"]) == {4.0} and set(diverged["diverged_step"]) == {3} and len(diverged) == 3
+    assert set(diverged["run.learning_rate"]) == {4.0} and set(diverged["diverged_step"]) == {3} and len(diverged) == 3
     (losses,) = own_models.losses(rows, Runs(widths=(8,), rates=(1, 2, 4), steps=5))
     np.testing.assert_array_equal(losses, [[1, 2, np.inf], [2, 3, np.inf], [3, 4, np.inf]])
     assert (tmp_path / "out" / "figure.png").exists()

@@ -111,7 +111,7 @@ def test_selecting_seeds_choose_and_judging_seeds_judge():
         assert 18 <= len(selecting) <= 30 and 40 <= len(judging) <= 56, label
         assert len({run.learning_rates["hidden"] for run in judging}) == 1
     # Other losses of the judging seeds change no choice.
-    judged = table["lane.seed"].isin(LAPTOP.judging_seeds)
+    judged = table["run.seed"].isin(LAPTOP.judging_seeds)
     changed = table.assign(valid_bits_per_byte=table["valid_bits_per_byte"].where(~judged, 9.0))
     for before, after in zip(*(analysis.read(t, LAPTOP).values() for t in (table, changed)), strict=True):
         assert before.tuned == after.tuned and before.tuned is not None
@@ -165,8 +165,8 @@ def test_judged_ratios_extend_at_the_edge():
 def test_a_diverged_ratio_is_replaced_on_the_other_side():
     config = replace(LAPTOP, widths=(64,), vocabs=(1024,))
     table, _ = trained(config, Planted(noise=0.001))
-    largest = table[EMBEDDING_RATE][table["lane.seed"] > 1].max()
-    diverged = (table["lane.seed"] == 5) & (table[EMBEDDING_RATE] == largest)
+    largest = table[EMBEDDING_RATE][table["run.seed"] > 1].max()
+    diverged = (table["run.seed"] == 5) & (table[EMBEDDING_RATE] == largest)
     (before,) = analysis.read(table, config).values()
     (after,) = analysis.read(table.assign(status=table["status"].where(~diverged, "diverged")), config).values()
     assert before.best.optimum.resolved and after.best.optimum.flags == ("missing",)

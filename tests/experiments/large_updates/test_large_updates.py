@@ -122,13 +122,13 @@ def test_equal_counts_support_no_difference(monkeypatch):
 
 def test_few_images_are_compared_at_the_plain_rate():
     table = table_of(CONFIG)
-    few = table["lane.first_images"].fillna(0) > 0
+    few = table["run.first_images"].fillna(0) > 0
     (claim,) = (c for c in large_updates.claims.claims(table, CONFIG, CONTEXT) if "on 64 images" in c.statement)
     assert "0.01 on these images, 0.50 on all" in claim.note
     for scale, verdict in ((1.0, "contradicted"), (128.0, "supported")):
-        lower = table.assign(accuracy=table["accuracy"] - 0.01 * (few & (table["lane.first_scale"] == scale)))
+        lower = table.assign(accuracy=table["accuracy"] - 0.01 * (few & (table["run.first_scale"] == scale)))
         assert verdicts(lower)[claim.statement] == verdict
-    old = table[~few].drop(columns="lane.first_images")  # records without the group omit the column
+    old = table[~few].drop(columns="run.first_images")  # records without the group omit the column
     assert verdicts(old)[claim.statement] == "unresolved"
 
 

@@ -179,9 +179,9 @@ def test_the_interval_allows_for_a_bad_reference():
     table = whole(CONFIG, dict.fromkeys(PLANTED, 0.005))
     best = analysis.read(table, CONFIG, PLANTED)
     unlucky = table.copy()
-    ratio = table["lane.learning_rates.embedding"] / table["lane.learning_rates.hidden"]
-    of_reference = np.isclose(ratio, 4 * table["cell.model.width"] ** 0.5)
-    judging = of_reference & ~table["lane.seed"].isin(CONFIG.selecting_seeds)
+    ratio = table["run.learning_rates.embedding"] / table["run.learning_rates.hidden"]
+    of_reference = np.isclose(ratio, 4 * table["setting.model.width"] ** 0.5)
+    judging = of_reference & ~table["run.seed"].isin(CONFIG.selecting_seeds)
     unlucky.loc[judging, "valid_bits_per_byte"] *= 1.2
     worse = analysis.read(unlucky, CONFIG, PLANTED)
     assert worse.worst("SP").value < best.worst("SP").value

@@ -67,7 +67,7 @@ def test_one_seed_tunes_and_the_others_follow_up():
     settings = mean_embedding.config.settings(CONFIG)
     assert [c.label for c in settings[:6]] == [f"{name}, untied" for name in mean_embedding.config.OPTIMIZERS]
     table = table_of(CONFIG, settings)
-    assert set(table["lane.seed"]) == {0} and len(table) == 2 * (6 * 6 + 2 * 5)
+    assert set(table["run.seed"]) == {0} and len(table) == 2 * (6 * 6 + 2 * 5)
     more = mean_embedding.analysis.follow_up(table, CONFIG)
     assert sum(map(len, more.values())) == 2 * 8 * 3
     for label, runs in more.items():
@@ -100,7 +100,7 @@ def test_the_seed_that_selects_a_rate_does_not_judge():
     refused = {c.statement for c in claims if c.reason == "2 judging seeds: a claim needs at least 3"}
     assert len(refused) == 18 and not any("sum to zero" in s or "to rounding" in s for s in refused)
     table = whole(CONFIG)
-    table.loc[table["lane.seed"] == 0, "valid_bits_per_byte"] += 9.0
+    table.loc[table["run.seed"] == 0, "valid_bits_per_byte"] += 9.0
     assert verdicts(table, CONFIG) == verdicts(whole(CONFIG), CONFIG)
 
 
@@ -109,9 +109,9 @@ def test_a_loss_claim_allows_for_the_choice_of_the_rate():
         "if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam (tied head)"
     )
     table = whole(CONFIG)
-    coupled = (table["cell.optimizer.kind"] == "coupled_adam") & table["cell.model.tied"]
-    scaled = table["lane.learning_rates.output"] > table["lane.learning_rates.hidden"]
-    judging, at_second = table["lane.seed"] > 0, table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]
+    coupled = (table["setting.optimizer.kind"] == "coupled_adam") & table["setting.model.tied"]
+    scaled = table["run.learning_rates.output"] > table["run.learning_rates.hidden"]
+    judging, at_second = table["run.seed"] > 0, table["run.learning_rates.hidden"] == CONFIG.adam_rates[1]
     table.loc[coupled & scaled & judging, "valid_bits_per_byte"] += 0.02
     assert verdicts(table, CONFIG)[statement] == "contradicted"
     # At another rate the selecting seed has nearly its least loss, so this rate may be the best.
@@ -124,13 +124,13 @@ def test_a_loss_at_the_edge_of_its_grid_decides_no_loss_claim():
     """Adam's best rate becomes the first of its grid, so its loss is an upper bound."""
     swap = dict(zip(CONFIG.adam_rates[:2], CONFIG.adam_rates[1::-1], strict=True))
     table = whole(CONFIG)
-    adam = (table["cell.optimizer.kind"] == "adam") & table["lane.learning_rates.hidden"].isin(swap)
+    adam = (table["setting.optimizer.kind"] == "adam") & table["run.learning_rates.hidden"].isin(swap)
     for role in ("hidden", "embedding", "output"):
-        column = f"lane.learning_rates.{role}"
-        ratio = table[column] / table["lane.learning_rates.hidden"] if role != "hidden" else 1.0
-        table.loc[adam, f"new.{role}"] = (table["lane.learning_rates.hidden"].map(swap) * ratio)[adam]
+        column = f"run.learning_rates.{role}"
+        ratio = table[column] / table["run.learning_rates.hidden"] if role != "hidden" else 1.0
+        table.loc[adam, f"new.{role}"] = (table["run.learning_rates.hidden"].map(swap) * ratio)[adam]
     for role in ("hidden", "embedding", "output"):
-        table.loc[adam, f"lane.learning_rates.{role}"] = table.loc[adam, f"new.{role}"]
+        table.loc[adam, f"run.learning_rates.{role}"] = table.loc[adam, f"new.{role}"]
     claims = [c for c in mean_embedding.claims.claims(table, CONFIG, CONTEXT) if "no higher loss" in c.statement]
     assert len(claims) == 2
     assert all(c.verdict == "unresolved" and "edge of its grid: Adam √d" in c.note for c in claims)
@@ -170,9 +170,9 @@ def test_runs_without_momentum_are_read_apart():
 
 def test_seeds_are_paired_only_with_themselves():
     table = whole(CONFIG)
-    scaled = table["lane.learning_rates.embedding"] > table["lane.learning_rates.hidden"]
+    scaled = table["run.learning_rates.embedding"] > table["run.learning_rates.hidden"]
     for kind, seed in (("adam", 1), ("coupled_adam", 2)):
-        lost = scaled & (table["cell.optimizer.kind"] == kind) & (table["lane.seed"] == seed)
+        lost = scaled & (table["setting.optimizer.kind"] == kind) & (table["run.seed"] == seed)
         assert lost.any()
         table.loc[lost, ["status", "valid_loss", "valid_bits_per_byte"]] = ["diverged", np.nan, np.nan]
     claim_verdicts = {s: v for s, v in verdicts(table, CONFIG).items() if "√d" in s and ("untied" in s or "input" in s)}
@@ -200,7 +200,7 @@ def test_missing_groups_have_no_claims(groups, heads):
 def test_a_diverged_group_is_reported_and_not_drawn():
     table = whole(CONFIG)
     assert set(DRIFT) <= drawn(table, CONFIG)
-    lost = table["cell.optimizer.kind"] == "lion_a"
+    lost = table["setting.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
     assert "no finished run" in mean_embedding.analysis.summary(table, CONFIG)
     assert drawn(table, CONFIG) & set(DRIFT) == set(DRIFT) - {"LionA"}

@@ -57,9 +57,9 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, ru
                     for step, x in zip(config.measured_steps, curve, strict=True)
                 ],
                 "measures.validation.loss": list(curve),
-                "lane.seed": run.seed,
-                "lane.learning_rates.hidden": rate,
-                "lane.learning_rates.embedding": run.learning_rates["embedding"],
+                "run.seed": run.seed,
+                "run.learning_rates.hidden": rate,
+                "run.learning_rates.embedding": run.learning_rates["embedding"],
             }
         )
     return pd.DataFrame(rows)
@@ -140,9 +140,9 @@ def test_other_seeds_select_the_rate_at_root_d():
 def test_one_rate_for_all_is_judged_at_its_own_rate():
     """At √d's rate, ratio 1 loses (ln 2)² nats more than at its own. At its own it is the better ratio."""
     whole = tuned_table(0.003, own_rate=0.006, best=1.0)
-    at_one = whole["lane.learning_rates.embedding"] == whole["lane.learning_rates.hidden"]
-    judging = whole[at_one & whole["lane.seed"].isin(TUNED.seeds)]
-    assert set(judging["lane.learning_rates.hidden"]) == {0.003, 0.006}
+    at_one = whole["run.learning_rates.embedding"] == whole["run.learning_rates.hidden"]
+    judging = whole[at_one & whole["run.seed"].isin(TUNED.seeds)]
+    assert set(judging["run.learning_rates.hidden"]) == {0.003, 0.006}
     claims = {c.statement: c for c in pretrain_1b.claims.claims(whole, TUNED, CONTEXT)}
     assert {claims[x].verdict for x in (BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT)} == {"contradicted"}
     at_rates = [
@@ -191,7 +191,7 @@ def test_a_small_gain_at_the_largest_ratio_is_unresolved():
 def test_a_lost_lead_is_not_a_lead_throughout():
     """Ratio 1 leads in the middle of the training."""
     losses = table()
-    at_one = np.isclose(losses["lane.learning_rates.embedding"], CONFIG.rate)
+    at_one = np.isclose(losses["run.learning_rates.embedding"], CONFIG.rate)
     middle = len(CONFIG.measured_steps) // 2
     for curve in losses.loc[at_one, "measures.validation.loss"]:
         curve[middle] -= 0.5
@@ -219,7 +219,7 @@ def test_words_are_scored_at_equal_distances_and_only_if_asked():
 
 def test_a_diverged_ratio_gives_no_verdict():
     lost = table()
-    at_one = np.isclose(lost["lane.learning_rates.embedding"], CONFIG.rate)
+    at_one = np.isclose(lost["run.learning_rates.embedding"], CONFIG.rate)
     lost.loc[at_one, ["status", "valid_loss"]] = ["diverged", np.nan]
     assert verdicts(lost)[BETTER] == "unresolved" and "–" in pretrain_1b.analysis.summary(lost, CONFIG)
 

@@ -239,7 +239,7 @@ def test_single_steps_do_not_move_the_cancelled_part():
 
 def test_a_diverged_seed_is_not_left_out():
     table = table_of(calculated(LAPTOP), trained(LAPTOP))
-    lost = (table["lane.seed"] == 1) & (table["cell.optimizer.kind"] == "adamw")
+    lost = (table["run.seed"] == 1) & (table["setting.optimizer.kind"] == "adamw")
     table.loc[lost, ["status", "valid_bits_per_byte"]] = ["diverged", np.nan]
     claim_verdicts = verdicts(table)
     assert {v for s, v in claim_verdicts.items() if "AdamW" in s} == {"unresolved"}

@@ -186,8 +186,8 @@ SMALL = replace(
 )
 PARTS = {
     "one run": lambda table: table.iloc[:1],
-    "one seed": lambda table: table[table["lane.seed"] == 1],
-    "one horizon": lambda table: table[table["cell.steps"] == 300],
+    "one seed": lambda table: table[table["run.seed"] == 1],
+    "one horizon": lambda table: table[table["setting.steps"] == 300],
     "only diverged runs": lambda table: table.assign(
         status="diverged", train_loss=None, curve_losses=[[None] * 50] * len(table)
     ),

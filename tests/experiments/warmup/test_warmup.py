@@ -120,8 +120,8 @@ def test_a_grid_grows_until_the_best_rate_is_inside():
         rates = warmup_runs.rates_of(config, name)
         (setting,) = [c for c in first if c.setting == warmup_runs.group_setting(config, name)]
         assert {run.learning_rates["hidden"] for run in setting.runs} == set(rates[2:-2])
-        rows = table[table["cell.optimizer.kind"] == GROUPS[name].kind]
-        by_seed = rows.groupby("lane.seed")["lane.learning_rates.hidden"].agg(set)
+        rows = table[table["setting.optimizer.kind"] == GROUPS[name].kind]
+        by_seed = rows.groupby("run.seed")["run.learning_rates.hidden"].agg(set)
         assert all(by_seed[seed] == set(rates[:-2]) for seed in config.seeds)
         stable = {analysis.stable_rate(table, config, name)} if name == "LionA" else set()
         assert all(by_seed[seed] == {rates[1]} | stable for seed in config.more_seeds)
@@ -191,9 +191,9 @@ def test_a_verdict_that_depends_on_a_grid_edge_is_unresolved(whole):
     swap = {rates[0]: rates[1], rates[1]: rates[0]}
     for without, verdict in ((True, "unresolved"), (False, "supported")):
         table = whole.copy()
-        swapped = (table["cell.optimizer.kind"] == "adamw") & ((table["lane.warmup_steps"] == 0) == without)
-        swapped &= table["lane.learning_rates.hidden"].isin(swap)
-        table.loc[swapped, "lane.learning_rates.hidden"] = table["lane.learning_rates.hidden"][swapped].map(swap)
+        swapped = (table["setting.optimizer.kind"] == "adamw") & ((table["run.warmup_steps"] == 0) == without)
+        swapped &= table["run.learning_rates.hidden"].isin(swap)
+        table.loc[swapped, "run.learning_rates.hidden"] = table["run.learning_rates.hidden"][swapped].map(swap)
         (claim,) = [c for c in warmup.claims.claims(table, CONFIG, CONTEXT) if c.statement.endswith("a lasting gap")]
         assert claim.verdict == verdict  # with warm-up a better rate could only widen the gap
         assert ("edge of its grid: AdamW at 0%" in claim.note) == without
@@ -201,7 +201,7 @@ def test_a_verdict_that_depends_on_a_grid_edge_is_unresolved(whole):
 
 def test_verdicts_use_other_seeds_than_the_choice_of_rate(whole):
     table = whole.copy()
-    first = table["lane.seed"].isin(CONFIG.seeds)
+    first = table["run.seed"].isin(CONFIG.seeds)
     table.loc[first, "valid_loss"] -= 1.0  # the shift does not change the best rates
     for name in CONFIG.groups:
         gaps = [analysis.gap(sweep, CONFIG, name, [0.2]).value for sweep in (table, whole)]
@@ -220,10 +220,10 @@ def test_the_drawn_schedule_equals_the_trained_schedule():
 @pytest.mark.slow
 def test_diverged_rates_are_skipped_and_groups_reported(whole):
     table = whole.copy()
-    best = table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]
-    table.loc[best & (table["cell.optimizer.kind"] == "adamw"), ["status", "valid_loss"]] = ["diverged", np.nan]
+    best = table["run.learning_rates.hidden"] == CONFIG.adam_rates[1]
+    table.loc[best & (table["setting.optimizer.kind"] == "adamw"), ["status", "valid_loss"]] = ["diverged", np.nan]
     assert analysis.best_rate(table, CONFIG, "AdamW", 0.0) in (CONFIG.adam_rates[0], CONFIG.adam_rates[2])
-    lost = table["cell.optimizer.kind"] == "lion_a"
+    lost = table["setting.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
     claim_verdicts = verdicts(table)
     assert claim_verdicts["LionA without warm-up keeps a gap"] == "unresolved"
@@ -273,8 +273,8 @@ def test_a_rate_at_the_edge_of_stability_decides_nothing():
     config = replace(CONFIG, groups=("LionA",))
     table = followed(config).copy()
     best = analysis.best_rate(table, config, "LionA", 0.05)
-    unstable = (table["lane.learning_rates.hidden"] == best) & (table["lane.warmup_steps"] > 0)
-    table.loc[unstable & table["lane.seed"].isin(config.more_seeds[::2]), "valid_loss"] += 1.0
+    unstable = (table["run.learning_rates.hidden"] == best) & (table["run.warmup_steps"] > 0)
+    table.loc[unstable & table["run.seed"].isin(config.more_seeds[::2]), "valid_loss"] += 1.0
     by_seed = analysis.gap_at_best_rates(table, config, "LionA", 0.05)
     assert by_seed.value < -0.2 and verdicts(table, config)["LionA without warm-up keeps a gap"] == "unresolved"
 
@@ -291,11 +291,11 @@ def test_a_few_unstable_seeds_do_not_cancel_the_claim(loss):
     before = stable_claim(table, config)
     assert before.verdict == "supported" and "for 8 of 8 judging seeds" in before.note
     stable = analysis.stable_rate(table, config, "LionA")
-    without = (table["lane.learning_rates.hidden"] == stable) & (table["lane.warmup_steps"] == 0)
-    table.loc[without & (table["lane.seed"] == config.more_seeds[0]), "valid_loss"] = loss
+    without = (table["run.learning_rates.hidden"] == stable) & (table["run.warmup_steps"] == 0)
+    table.loc[without & (table["run.seed"] == config.more_seeds[0]), "valid_loss"] = loss
     after = stable_claim(table, config)
     assert after.verdict == "unresolved" and "for 7 of 8 judging seeds" in after.note
-    table.loc[without & table["lane.seed"].isin(config.more_seeds[:2]), "valid_loss"] = loss
+    table.loc[without & table["run.seed"].isin(config.more_seeds[:2]), "valid_loss"] = loss
     assert stable_claim(table, config).reason.endswith("unstable with 2 of 8 judging seeds")  # more than a fifth
 
 
@@ -305,12 +305,12 @@ def test_instability_alone_supports_no_gap():
         CONFIG, groups=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04), more_seeds=tuple(range(100, 116))
     )
     table = followed(config).copy()
-    without = table["lane.warmup_steps"] == 0
+    without = table["run.warmup_steps"] == 0
     table.loc[without, "valid_loss"] -= GAP["LionA"]
     stable = analysis.stable_rate(table, config, "LionA")
     for unstable, judged in ((3, True), (4, False)):
-        seeds = table["lane.seed"].isin(config.more_seeds[:unstable])
-        table.loc[without & seeds & (table["lane.learning_rates.hidden"] == stable), "valid_loss"] = 5.0
+        seeds = table["run.seed"].isin(config.more_seeds[:unstable])
+        table.loc[without & seeds & (table["run.learning_rates.hidden"] == stable), "valid_loss"] = 5.0
         claim = stable_claim(table, config)
         assert claim.verdict == ("unresolved" if judged else NOT_TESTED)
 
@@ -319,7 +319,7 @@ def test_a_gap_of_another_sign_leaves_the_claim_open():
     """The next rate is not stable without warm-up. Warm-up helps at the stable rate, and hurts at the next rate."""
     config = replace(CONFIG, groups=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04))
     table = followed(config).copy()
-    above = (table["lane.learning_rates.hidden"] == 0.04) & (table["lane.warmup_steps"] > 0)
+    above = (table["run.learning_rates.hidden"] == 0.04) & (table["run.warmup_steps"] > 0)
     gap, stable = analysis.gap_above_stable_rate(table, config, "LionA")
     assert gap == pytest.approx(GAP["LionA"], abs=0.01) and stable == 0
     table.loc[above, "valid_loss"] += 1.0
@@ -355,8 +355,8 @@ def test_a_small_rate_with_a_large_loss_is_stable():
     table = followed(config).copy()
     for rate, by_seed in zip(config.adam_rates, losses, strict=True):
         for seed, loss in zip(config.seeds, by_seed, strict=True):
-            chosen = (table["lane.learning_rates.hidden"] == rate) & (table["lane.seed"] == seed)
-            table.loc[chosen & (table["lane.warmup_steps"] == 0), "valid_loss"] = loss
+            chosen = (table["run.learning_rates.hidden"] == rate) & (table["run.seed"] == seed)
+            table.loc[chosen & (table["run.warmup_steps"] == 0), "valid_loss"] = loss
     assert analysis.best_rate(table, config, "LionA", 0.0) == 0.016
     assert analysis.stable_rate(table, config, "LionA") == 0.008
 
@@ -367,8 +367,8 @@ def test_the_stable_rate_is_the_largest_stable_one(whole):
     stable = [rate for rate, loss in zip(rates, means, strict=True) if loss < means.min() + analysis.UNSTABLE - 0.02]
     assert analysis.stable_rate(whole, CONFIG, "LionA") == max(stable)
     table = whole.copy()
-    spoilt = (table["cell.optimizer.kind"] == "lion_a") & (table["lane.learning_rates.hidden"] == max(stable))
-    table.loc[spoilt & (table["lane.seed"] == CONFIG.seeds[0]), "valid_loss"] += 1.0
+    spoilt = (table["setting.optimizer.kind"] == "lion_a") & (table["run.learning_rates.hidden"] == max(stable))
+    table.loc[spoilt & (table["run.seed"] == CONFIG.seeds[0]), "valid_loss"] += 1.0
     assert analysis.stable_rate(table, CONFIG, "LionA") == sorted(stable)[-2]
 
 
@@ -388,9 +388,9 @@ def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
         for seed in config.more_seeds
     ]
     table = table_of(config, [setting._replace(runs=[*setting.runs, *judging])])
-    rates = table["lane.learning_rates.hidden"].to_numpy()
+    rates = table["run.learning_rates.hidden"].to_numpy()
     unstable = 1 / (1 + np.exp(-4 * np.log(rates / 0.02)))
-    means = 3.4 + 0.06 * np.log(rates / 0.02) ** 2 + helps * (table["lane.warmup_steps"] == 0)
+    means = 3.4 + 0.06 * np.log(rates / 0.02) ** 2 + helps * (table["run.warmup_steps"] == 0)
     rng, counts = np.random.default_rng(0), Counter()
     for _ in range(100):
         losses = means + 0.02 * rng.normal(size=len(table)) + 0.3 * (rng.random(len(table)) < unstable)

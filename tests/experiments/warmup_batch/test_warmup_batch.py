@@ -80,9 +80,9 @@ def test_an_edge_matters_only_if_it_could_change_the_verdict():
     swap = {rates[0]: rates[1], rates[1]: rates[0]}
     for warmup_steps, verdict in ((40, "supported"), (0, "unresolved")):
         table = whole.copy()
-        chosen = (table["cell.batch"] == 512) & (table["lane.warmup_steps"] == warmup_steps)
-        chosen &= table["lane.learning_rates.hidden"].isin(swap)
-        table.loc[chosen, "lane.learning_rates.hidden"] = table["lane.learning_rates.hidden"][chosen].map(swap)
+        chosen = (table["setting.batch"] == 512) & (table["run.warmup_steps"] == warmup_steps)
+        chosen &= table["run.learning_rates.hidden"].isin(swap)
+        table.loc[chosen, "run.learning_rates.hidden"] = table["run.learning_rates.hidden"][chosen].map(swap)
         claims = warmup_batch.claims.claims(table, CONFIG, CONTEXT)
         assert {c.verdict for c in claims} == {verdict}
 

@@ -18,7 +18,7 @@ from lvp.experiments.width_fixed_vocab.config import COMMON, FACTORS
 from lvp.training import Run, records
 from tests.marking import slow
 
-HIDDEN = "lane.learning_rates.hidden"
+HIDDEN = "run.learning_rates.hidden"
 CONTEXT = {"experiment": "width_fixed_vocab", "preset": "none", "corpus": "none", "commit": "none"}
 LAPTOP = width_fixed_vocab.PRESETS["laptop"]
 STAR = replace(LAPTOP, hidden_rates=(0.1, 0.2, 0.4), embedding_std_factors=(1.0,), output_std_factors=(1.0, 4.0))
@@ -270,7 +270,7 @@ def test_a_best_rate_at_the_end_of_a_ray_supports_nothing():
 
 def test_only_equal_hidden_rates_are_compared():
     table = table_of(STAR, bowl(-0.5))
-    selecting = table["lane.seed"].isin(STAR.selecting_seeds) & (table["cell.model.width"] == 48)
+    selecting = table["run.seed"].isin(STAR.selecting_seeds) & (table["setting.model.width"] == 48)
     selecting &= np.isclose(table[HIDDEN] * 48, 0.4)
     table.loc[selecting, "train_loss"] -= 1.0  # the selecting seeds now choose another η_H than that of the rays
     claim = width_fixed_vocab.claims.claims(table, STAR, CONTEXT)[1]
@@ -335,8 +335,8 @@ def test_the_judging_seeds_do_not_select_the_hidden_rate():
         return value * (1 if factors == COMMON else 1.03)
 
     table = table_of(config, loss)
-    preferred = table["lane.seed"].isin(config.judging_seeds)
-    preferred &= np.isclose(table["lane.learning_rates.hidden"] * table["cell.model.width"], 0.4)
+    preferred = table["run.seed"].isin(config.judging_seeds)
+    preferred &= np.isclose(table["run.learning_rates.hidden"] * table["setting.model.width"], 0.4)
     table.loc[preferred, "train_loss"] -= 1.0
     _, own = width_fixed_vocab.analysis.optima(table, config)
     assert own.slope == pytest.approx(0.4, abs=0.05)  # control: all seeds together select the other rate
@@ -386,15 +386,15 @@ def whole():
 
 PARTS = {
     "a few runs": lambda table: table.iloc[[0, 5, 30, 31, 80, -1]],
-    "one seed": lambda table: table[table["lane.seed"] == 1],
-    "nothing at factors of one": lambda table: table[table["lane.learning_rates.output"] < table[HIDDEN]],
+    "one seed": lambda table: table[table["run.seed"] == 1],
+    "nothing at factors of one": lambda table: table[table["run.learning_rates.output"] < table[HIDDEN]],
     "stage one": lambda table: table[
-        (table["lane.learning_rates.output"] == table[HIDDEN])
-        & np.isclose(table["lane.init_std.output"], table["cell.model.width"] ** -0.5)
+        (table["run.learning_rates.output"] == table[HIDDEN])
+        & np.isclose(table["run.init_std.output"], table["setting.model.width"] ** -0.5)
     ],
     "all diverged": lambda table: table.assign(status="diverged", train_loss=None),
     "one width diverged": lambda table: table.assign(
-        status=table["status"].where(table["cell.model.width"] != 48, "diverged")
+        status=table["status"].where(table["setting.model.width"] != 48, "diverged")
     ),
 }
 # The common point is the best if no other point was trained, which is no evidence.
@@ -429,7 +429,7 @@ def test_settings_that_are_all_equal_give_no_comparison():
 
 
 def runs(*rows):
-    return pd.DataFrame(rows, columns=[EMBEDDING_RATE, "lane.seed", "train_loss", "status"])
+    return pd.DataFrame(rows, columns=[EMBEDDING_RATE, "run.seed", "train_loss", "status"])
 
 
 def test_every_loss_stands_at_its_seed_and_rate():
@@ -458,9 +458,9 @@ def test_a_diverged_run_is_infinite_regardless_of_its_loss():
 
 def test_select_takes_all_values_at_once():
     rows = runs((0.1, 0, 1.0, "finished"), (0.1, 1, 2.0, "finished"), (0.2, 0, 3.0, "diverged"))
-    assert list(select(rows, {EMBEDDING_RATE: 0.1, "lane.seed": 0})["train_loss"]) == [1.0]
-    assert list(select(rows, {"lane.seed": 0})["train_loss"]) == [1.0, 3.0]
-    assert len(select(rows, {"lane.seed": 9})) == 0 and select(rows, {}).equals(rows)
+    assert list(select(rows, {EMBEDDING_RATE: 0.1, "run.seed": 0})["train_loss"]) == [1.0]
+    assert list(select(rows, {"run.seed": 0})["train_loss"]) == [1.0, 3.0]
+    assert len(select(rows, {"run.seed": 9})) == 0 and select(rows, {}).equals(rows)
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------

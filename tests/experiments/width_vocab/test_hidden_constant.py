@@ -29,9 +29,9 @@ def row_of(setting, run, best=BEST, noise=0.0):
     loss = 1 + 0.1 * np.log(rates["embedding"] / eta) ** 2 + 0.2 * np.log(hidden) ** 2 + noise * rng.normal()
     # The losses of the tuning seeds are much smaller: an optimum that used them would be wrong.
     loss -= 0.5 * (run.seed in WORKSTATION.tuning_seeds)
-    columns = {"cell.model.width": model.width, "cell.model.embedding_multiplier": model.embedding_multiplier}
-    columns |= {"lane.seed": run.seed, "train_loss": loss, "status": "finished"}
-    return columns | {f"lane.{name}": value for name, value in flatten({"learning_rates": rates}).items()}
+    columns = {"setting.model.width": model.width, "setting.model.embedding_multiplier": model.embedding_multiplier}
+    columns |= {"run.seed": run.seed, "train_loss": loss, "status": "finished"}
+    return columns | {f"run.{name}": value for name, value in flatten({"learning_rates": rates}).items()}
 
 
 def trained(config, **planted):
@@ -97,7 +97,7 @@ def test_a_reading_without_a_result_gets_no_further_runs():
     first = width_vocab.config.settings(WORKSTATION)
     rows = [row_of(planned.setting, run) for planned in first for run in planned.runs]
     table = pd.DataFrame(rows)
-    diverged = table["cell.model.embedding_multiplier"] > 1
+    diverged = table["setting.model.embedding_multiplier"] > 1
     table.loc[diverged, "status"] = "diverged"
     assert analysis.hidden_constant(table, WORKSTATION, "sqrt") is None
     assert "finished with all tuning seeds" in analysis.hidden_constant_text(table, WORKSTATION, "sqrt")

@@ -349,6 +349,8 @@ def test_the_answer_has_fifteen_lines_with_rates_and_code():
     lines = str(recommend(Shape(**SIZE), 3e-4)).splitlines()
     assert len(lines) == 15 and max(map(len, lines)) <= 120
     assert lines[2].split() == ["embedding,", "position", "0.01358", "0.0221"]
+    assert "(--evidence: why). Measured at width ≤ 256, vocab ≤ 2,048 only." in lines[6]
+    assert "Measured" not in str(recommend(Shape(width=512, vocab=2048), 3e-4))  # control: not far
 
 
 def test_a_decay_that_forgets_the_training_is_named():

@@ -106,7 +106,7 @@ def test_committed_records_have_the_hash_of_their_configuration(name):
 
 def test_the_table_has_a_row_per_run_and_dotted_names():
     (row,) = records.table([RECORD]).to_dict("records")
-    assert row["cell.model.width"] == 8 and row["lane.seed"] == 1 and row["versions.jax"] == "1"
+    assert row["setting.model.width"] == 8 and row["run.seed"] == 1 and row["versions.jax"] == "1"
     assert row["train_loss"] == 1.5 and row["curve_losses"] == [2.0, 1.5]
 
 
