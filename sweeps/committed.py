@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Any
 from lvp import experiments
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figure_style, markdown
+from lvp.analysis.claims import Claim, Finding
 from lvp.errors import InputError, unknown
 from lvp.experiments.common.adaptive_comparison import RateCurves, adaptive_table
 from lvp.files import ABSENT, write_whole
@@ -23,14 +25,16 @@ from lvp.sweeps.report import Report
 from lvp.training import records
 
 DESCRIPTION, RECORDS = "sweep.json", "records.jsonl.gz"  # the two files of a published result
+MISSING = "no value was measured"
 REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m lvp.sweeps publish DIR`)"
 COMMITTED = Path(experiments.__file__).resolve().parent / "results"
 README = COMMITTED.parents[1] / "README.md"
-CLAIMS_HEAD = """# Claims of the papers, as measured here
+CLAIMS_HEAD = """# Claims, as measured here
 
 `python -m lvp.sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a
-95 % interval. [Statistics](statistics.md#verdicts) defines the four verdicts. A core minute is a minute of training on
-one CPU core or accelerator.
+95 % interval ([statistics](statistics.md#verdicts)). A row has a line per variant, corpus or preset; its verdict is
+"mixed" if theirs differ. A paper's sentence is in the first table only if our runs have a setting that the sentence
+speaks about. In any other setting the row is a result of this project, after that paper.
 """
 GALLERY_HEAD = """# Gallery
 
@@ -251,8 +255,7 @@ def _blocks(results: Sequence[Result]) -> dict[str, str]:
     blocks: dict[str, str] = {}
     curves: list[tuple[str, RateCurves]] = []
     for each in results:
-        verdicts = "\n".join(f"- **{claim.verdict}**: {claim.sentence}" for claim in each.claims)
-        blocks[each.name] = f"```\n{each.summary}\n```\n\n{verdicts}"
+        blocks[each.name] = "\n".join([f"```\n{each.summary}\n```\n", *_listed(each)])
         if each.experiment.rate_curves is not None:
             curves += [(each.name, of_group) for of_group in each.experiment.rate_curves(each.table, each.config)]
     if curves:
@@ -270,6 +273,11 @@ def _blocks(results: Sequence[Result]) -> dict[str, str]:
         blocks["faults"] = _faults(_json(faults))
     blocks["status"] = status(results, accelerators)
     return blocks
+
+
+def _listed(result: Result) -> list[str]:
+    """The findings of a result as lines of a list."""
+    return [f"- **{found.verdict}**: {found.sentence}" for found in claims_of.findings({"": result.claims})]
 
 
 def _faults(faults: Sequence[Mapping]) -> str:
@@ -296,7 +304,7 @@ def status(results: Sequence[Result], accelerators: Sequence[Mapping[str, Any]])
     Args:
       accelerators: results of `python -m tests.benchmarks.accelerator`.
     """
-    rows = [row for each in results for row in each.rows]
+    rows, found = [row for each in results for row in each.rows], _findings(results)
     names = {each.experiment.name for each in results}
     presets = {preset for name in experiments.NAMES for preset in experiments.load(name).presets} - {"smoke"}
     missing = {"experiments": {*experiments.NAMES} - names, "presets": presets - {each.preset for each in results}}
@@ -308,16 +316,24 @@ def status(results: Sequence[Result], accelerators: Sequence[Mapping[str, Any]])
         "are experimental.\n"
         f"- **Measured:** {len(names)} of {len(experiments.NAMES)} experiments, {len(rows):,} runs, "
         f"{training_minutes(rows) / 60:.1f} hours of training on one core. Sizes of the Transformers: {_sizes(rows)}.\n"
-        f"- **Claims:** {', '.join(f'{number} {verdict}' for verdict, number in _verdicts(results).items())}. "
-        "See [the claims and the results](docs/claims.md).\n"
+        f"- **Claims:** of the papers' sentences in their own setting, {_verdicts(f for f in found if not f.ours)}; of "
+        f"our results, {_verdicts(f for f in found if f.ours)} ([all claims](docs/claims.md)).\n"
         f"- **Without a committed result:** {'; '.join(without) or 'none'}."
     )
 
 
-def _verdicts(results: Sequence[Result]) -> dict[str, int]:
-    """The number of claims with each verdict."""
-    claims = claims_of.merged([claim for each in results for claim in each.claims])
-    return {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in claims_of.VERDICTS}
+def _findings(results: Sequence[Result]) -> list[Finding]:
+    """The findings of all results, experiment by experiment."""
+    by_experiment: dict[str, dict[str, Sequence[Claim]]] = {}
+    for each in results:
+        by_experiment.setdefault(each.experiment.name, {})[each.folder.name] = each.claims
+    return [finding for by_place in by_experiment.values() for finding in claims_of.findings(by_place)]
+
+
+def _verdicts(found: Iterable[Finding]) -> str:
+    """The number of findings with each verdict, in words."""
+    counts = Counter(finding.verdict for finding in found)
+    return ", ".join(f"{counts[v]} {v}" for v in (*claims_of.VERDICTS, claims_of.MIXED) if counts[v]) or "none"
 
 
 def _sizes(rows: Iterable[Mapping]) -> str:
@@ -338,8 +354,24 @@ def training_minutes(rows: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _claims(results: Sequence[Result]) -> list[str]:
-    """The parts of docs/claims.md after its head: the table of results, all claims, and every summary."""
-    parts = [results_table(results) + "\n", claims_of.table(claims_of.merged([c for r in results for c in r.claims]))]
+    """The parts of docs/claims.md after its head: two tables of findings, how they were measured, and every summary."""
+    found = _findings(results)
+    tested = [each for each in found if any(c.value is not None and not c.reason for c in each.claims.values())]
+    papers, ours = ([each for each in tested if each.ours == own] for own in (False, True))
+    rows = [*papers, *ours]
+    decided = sum(c.verdict in ("supported", "contradicted") for each in rows for c in each.claims.values())
+    untested = [each.first for each in found if each not in tested]
+    parts = [
+        f"An interval misses its value once in twenty times. So about {0.05 * decided:.0f} of the {decided} decided "
+        "measurements below\nare expected to be decided wrongly by chance.\n",
+        f"## Sentences of the papers\n\n{_verdicts(papers).capitalize()}.\n\n{claims_of.table(papers)}",
+        f"## Results of this project\n\n{_verdicts(ours).capitalize()}.\n\n{claims_of.table(ours, len(papers) + 1)}",
+        "## Not tested here\n\n"
+        + "\n".join(f"- {c.statement} ({c.source}): {c.reason or MISSING}." for c in untested)
+        + "\n",
+        f"## How each row was measured\n\n{claims_of.measurements(rows)}",
+        f"## Runs\n\nA core minute is a minute of training on one core or accelerator.\n\n{results_table(results)}\n",
+    ]
     for each in results:
         earlier = sum(row["sweep"] != each.sweep["sweep"] for row in each.rows)
         reused = f" (earlier sweeps trained {earlier} of them)" if earlier else ""
@@ -347,15 +379,12 @@ def _claims(results: Sequence[Result]) -> list[str]:
             f"{len(each.rows)} runs{reused}, {training_minutes(each.rows):.1f} minutes of training on one core or "
             f"accelerator ({each.devices}). Commit {each.commit}."
         )
-        parts.append(f"## {each.name}\n\n{origin}\n\n```\n{each.summary}\n```\n")
+        parts.append(f"### {each.name}\n\n{origin}\n\n```\n{each.summary}\n```\n")
     return parts
 
 
 def results_table(results: Sequence[Result]) -> str:
-    """A table of the committed results of each experiment and preset, over all corpora.
-
-    Its columns are sizes, runs, training time, device and verdicts.
-    """
+    """A table of the committed results of each experiment and preset, over all corpora: sizes, runs, time, device."""
     by_preset: dict[tuple[str, str], list[Result]] = {}
     for each in results:
         by_preset.setdefault((each.experiment.name, each.preset), []).append(each)
@@ -364,11 +393,10 @@ def results_table(results: Sequence[Result]) -> str:
         corpora = ", ".join(each.folder.name.removeprefix(f"{preset}-") for each in alike)
         rows = [row for each in alike for row in each.rows]
         devices = "; ".join(sorted({each.machine for each in alike}))
-        verdicts = " / ".join(map(str, _verdicts(alike).values()))
         minutes = f"{training_minutes(rows):.1f}"
-        lines.append((f"{name} ({preset}: {corpora})", _sizes(rows), len(rows), minutes, devices, verdicts))
-    head = ["experiment", "sizes", "runs", "core minutes", "device", " / ".join(claims_of.VERDICTS)]
-    return markdown.table(head, lines, align="llrrll")
+        lines.append((f"{name} ({preset}: {corpora})", _sizes(rows), len(rows), minutes, devices))
+    head = ["experiment", "sizes", "runs", "core minutes", "device"]
+    return markdown.table(head, lines, align="llrrl")
 
 
 def gallery(results: Sequence[Result], place: Path) -> str:
@@ -410,7 +438,7 @@ def _entry(each: Result, place: Path) -> str:
         f"![{where}]({folder}/figure.png)\n",
         f"```sh\n{command(each.sweep)}\n```\n",
         f"{origin}; [as vectors]({folder}/figure.svg), [records]({folder}/{RECORDS}).\n",
-        *(f"- **{claim.verdict}**: {claim.sentence}" for claim in each.claims),
+        *_listed(each),
     ]
     return "\n".join(lines) + "\n"
 

@@ -120,7 +120,8 @@ def draw(
         lines.append(f"{diverged} of {len(rows)} runs diverged{remedy}")
     if claims := _attempt("claims", lambda: report.claims, errors):
         title = f"# Claims of {experiment.name}, {preset}, {report.corpus}"
-        files["claims.md"] = f"{title}\n\n{claims_of.table(claims)}".encode()
+        found = claims_of.findings({"": claims})
+        files["claims.md"] = f"{title}\n\n{claims_of.table(found)}\n{claims_of.measurements(found)}".encode()
         lines += [f"{c.verdict}: {c.sentence}: {c.measured}" for c in claims if c.verdict != NOT_TESTED][:1]
     return files, "\n".join(filter(None, lines)), errors
 
@@ -154,8 +155,8 @@ def page(experiment: Experiment, config: Any, preset: str, rows: Sequence[Mappin
         return f'<p><img alt="figure" src="data:image/svg+xml;base64,{data}"></p>'
 
     def claims() -> str:
-        head, cells = claims_of.cells(report.claims)
-        return pd.DataFrame(cells, columns=head).to_html(index=False)
+        head, cells = claims_of.cells(claims_of.findings({"": report.claims}))
+        return pd.DataFrame(cells, columns=head).to_html(index=False).replace(escape(claims_of.LINE), claims_of.LINE)
 
     def runs() -> str:
         return report.runs().to_html(index=False, na_rep="–", float_format="{:.6g}".format)

@@ -65,7 +65,8 @@ class DecoderRuns:
     clip_norm: float | None = field(default=None, metadata=OMITTED)  # largest norm of the gradient
     param_dtype: str = field(default="float32", metadata=OMITTED)  # of the parameters and, as a rule, the moments
     moment_dtype: str | None = field(default=None, metadata=OMITTED)  # of the first moment; None: `param_dtype`
-    final_fraction: float = 0.1  # not stated; the train loss is the mean over this last part of the steps
+    # The train loss is the mean over this last part of the steps. Section 4.1 has that of one step, t = 1e4.
+    final_fraction: float = 0.1
 
     def __post_init__(self):
         check_seeds(self, "seeds")

@@ -42,18 +42,19 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _of_width(where: str, config: Config, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:
     raw, entered = law(config, readings), law(config, readings, entered=True)
     factors = {entering(each.group, each.shape.width) for each in readings}
-    units = [("best ratio η_E/η_hidden", raw)]
+    units = [("as it is", raw)]
     if factors != {1.0}:
-        units.append(("best ratio, as rows enter the first block,", entered))
+        units.append(("as rows enter the first block", entered))
     asked = []
-    for quantity, fit in units:
-        for power, (text, source) in CANDIDATES.items():
+    for power, (text, source) in CANDIDATES.items():
+        for unit, fit in units:
             question = Question(
-                statement=f"{where}: the {quantity} grows as {text}",
-                source=source,
+                statement=f"the best ratio η_E/η_hidden grows as {text}",
+                source=source if source == OUR_RESULT else f"{OUR_RESULT}, after {source}",
                 paper_value=None if source == OUR_RESULT else power,
                 claimed=(power - NEAR, power + NEAR),
                 rivals=tuple(other for other in CANDIDATES if other != power),
+                variant=f"{where}, {unit}",
                 note=_note(readings, fit) + "; rows enter plain, so both units agree" * (factors == {1.0}),
             )
             asked.append((question, fit.power))
@@ -68,7 +69,8 @@ def _note(readings: Sequence[Reading], fit: Law) -> str:
 
 def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
     question = Question(
-        statement=f"{where}: the best ratios follow a power of d, up to the noise of seeds",
+        statement="the best ratios follow a power of d, up to the noise of seeds",
+        variant=where,
         source=OUR_RESULT,
         paper_value=None,
         claimed=(LEAST_P, 1.0),
@@ -79,7 +81,8 @@ def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
 
 def _stability(where: str, fit: Law) -> tuple[Question, Measurement]:
     question = Question(
-        statement=f"{where}: leaving out any one shape moves the exponent by less than {NEAR:g}",
+        statement=f"leaving out any one shape moves the exponent of the best ratio by less than {NEAR:g}",
+        variant=where,
         source=OUR_RESULT,
         paper_value=None,
         claimed=(0.0, NEAR),
@@ -99,8 +102,9 @@ def _of_vocab(where: str, config: Config, readings: Sequence[Reading]) -> list[t
     asked = [
         (
             Question(
-                statement=f"{where}: at fixed d the best ratio {verb} as the vocabulary grows",
-                source=source,
+                statement=f"at fixed d the best ratio η_E/η_hidden {verb} as the vocabulary grows",
+                variant=where,
+                source=source if source == OUR_RESULT else f"{OUR_RESULT}, after {source}",
                 paper_value=value,
                 claimed=region,
                 note=note,
@@ -126,7 +130,8 @@ def _of_costs(where: str, readings: Sequence[Reading]) -> list[tuple[Question, M
         if len(readings) == 1 and known:
             measured = _in_percent(known[0].best.twice if words == "twice" else known[0].best.half)
         question = Question(
-            statement=f"{where}: {words} the best ratio costs less than {COST:g} % of the loss",
+            statement=f"half or twice the best ratio η_E/η_hidden costs less than {COST:g} % of the loss",
+            variant=f"{where}, {words}",
             source=OUR_RESULT,
             paper_value=None,
             claimed=(-math.inf, COST),
@@ -152,8 +157,8 @@ def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
     known = np.isfinite(difference) and np.isfinite(half)
     measured = Measurement.plus_minus(difference, half).exp() if known else Measurement(np.nan, None)
     question = Question(
-        statement=f"{reading.group.label}: the best ratio is within a factor of {FACTOR:g} of that of "
-        f"{base.group.label}",
+        statement=f"the best ratio is within a factor of {FACTOR:g} of that of {base.group.label}",
+        variant=reading.group.label,
         source=OUR_RESULT,
         paper_value=None,
         claimed=(1 / FACTOR, FACTOR),

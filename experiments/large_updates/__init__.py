@@ -4,8 +4,8 @@ Kosson, Messmer & Jaggi 2024, appendix A, train ResNet-20 on CIFAR-10 with rotat
 0.01, rate 0.05, cosine). The rate of the first 5 of 205 epochs is scaled by 1, 8 or 128, and the rotation by 1, √8 or
 √128.
 
-- Figure 7: the final accuracy falls with the scale, and the fraction of dead ReLUs grows. Both effects are smaller for
-  random directions and for leaky ReLUs. They vanish if biases are frozen in the first phase.
+- Figure 7: the final accuracy falls with the scale, and the fraction of dead ReLUs grows. Random directions
+  and leaky ReLUs lose less accuracy. Freezing the biases in the first phase mitigates the effect.
 - Figure 8: stable ranks do not explain the loss of accuracy.
 
 Section 5 and appendix B.2: multiplying a normalised kernel by c multiplies its gradient by 1/c and its second

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, in_setting
 from lvp.analysis.measurement import Measurement
-from lvp.experiments.large_updates import scale_invariance
 from lvp.experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
 from lvp.experiments.large_updates.config import GROUPS, Config
 
@@ -18,16 +17,12 @@ PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent the
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of appendix A whose groups were run, and those of appendix B.2.
-
-    Accuracies and figure 8 are not tested on other images.
-    """
+    """The claims of appendix A whose groups were run. Accuracies and figure 8 are not tested on other images."""
     seeds = Seeds(config.seeds)
     other_images = "" if _of_paper(config) else f"{config.corpus}; the paper trains on CIFAR-10"
-    on_any_images = [*_dead_relus(table, config), *scale_invariance.questions(table, config.seeds)]
     measured = [*_stable_rank(table, config), *_lost_accuracy(table, config), *_few_images(table, config)]
     return [
-        *(question.answer(measurement, context, seeds) for question, measurement in on_any_images),
+        *(question.answer(measurement, context, seeds) for question, measurement in _dead_relus(table, config)),
         *(question.answer(measurement, context, seeds, reason=other_images) for question, measurement in measured),
     ]
 
@@ -40,14 +35,13 @@ def _of_paper(config: Config) -> bool:
 def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     """Dead ReLUs: the paper's statement on CIFAR-10, and our result on other images."""
     top, seeds, of_paper = config.largest, _seeds(config), _of_paper(config)
-    source = SOURCE if of_paper else f"{OUR_RESULT}, after {SOURCE}"
     for name in (n for n in ("standard", "random") if n in config.groups):
         unfrozen, at_one = (dead(table, config, name, scale) for scale in (top, 1.0))
         question = Question(
-            statement=f"first updates at × {top:g} leave dead ReLUs ({name})",
-            source=source,
-            paper_value="> 0" if of_paper else None,
+            statement=f"first updates at × {top:g} leave dead ReLUs",
+            **in_setting(SOURCE, "> 0", of_paper=of_paper),
             claimed=ABOVE_ZERO,
+            variant=name,
             note=f"{DIED} between × {top:g} and × 1; {seeds}",
         )
         yield question, Measurement.over_seeds(unfrozen - at_one)
@@ -55,18 +49,18 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             continue
         frozen, frozen_at_one = (dead(table, config, f"{name}, frozen biases", scale) for scale in (top, 1.0))
         question = Question(
-            statement=f"first updates at × {top:g} leave fewer dead ReLUs with frozen biases ({name})",
-            source=source,
-            paper_value="> 0" if of_paper else None,
+            statement=f"first updates at × {top:g} leave fewer dead ReLUs with frozen biases",
+            **in_setting(SOURCE, "> 0", of_paper=of_paper),
             claimed=ABOVE_ZERO,
+            variant=name,
             note=f"{DIED}, unfrozen minus frozen; {seeds}",
         )
         yield question, Measurement.over_seeds(unfrozen - frozen)
         question = Question(
-            statement=f"frozen biases prevent dead ReLUs ({name}, × {top:g})",
-            source=source,
-            paper_value="≤ 0" if of_paper else None,
+            statement=f"with frozen biases first updates at × {top:g} leave no dead ReLUs",
+            **in_setting(SOURCE, "≤ 0", of_paper=of_paper),
             claimed=(-np.inf, PREVENTED),
+            variant=name,
             note=f"{DIED} between × {top:g} and × 1, at most {PREVENTED:g}; {seeds}",
         )
         yield question, Measurement.over_seeds(frozen - frozen_at_one)
@@ -87,7 +81,8 @@ def _stable_rank(table, config: Config) -> Iterator[tuple[Question, Measurement]
         rank, at_one = (over_epochs(table, config, name, x, "stable_rank.mean")[:, -1] for x in (scale, 1.0))
         verb = "change" if claimed == changed else "do not change"
         question = Question(
-            statement=f"first updates at × {scale:g} {verb} the stable rank ({name})",
+            statement=f"first updates at × {scale:g} {verb} the stable rank",
+            variant=name,
             source=f"{SOURCE}, figure 8",
             paper_value="noticeable" if claimed == changed else "largely consistent",
             claimed=claimed,

@@ -5,7 +5,7 @@ is then multiplied by 1/c, its second derivative and the angle of an SGD update 
 by 1/c.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,26 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from lvp import measures, roles
-from lvp.analysis.claims import Question
-from lvp.analysis.measurement import Measurement
-from lvp.experiments.common.tables import finished_by_seed
 from lvp.experiments.large_updates.resnet import DECLARATIONS, ResNetConfig, resnet
 
-SOURCE = "Kosson, Messmer & Jaggi 2024, section 5 and appendix B.2"
 ARGUMENTS: Mapping[str, Any] = {
     "factors": [0.25, 0.5, 1.0, 2.0, 4.0],  # c
     "images": 32,
     "angle": 1e-3,  # rad: the angle of the updates at c = 1
 }
-TOLERANCE = 0.02  # of a power
 # Measured value → its power of c.
 POWERS = {"gradient": -1.0, "second derivative": -2.0, "angle of an SGD update": -2.0, "angle of an Adam update": -1.0}
-# Measured value → what else gives it this power.
-TRIVIAL = {
-    "angle of an SGD update": "follows from the power of the gradient",
-    "angle of an Adam update": "true of every kernel, normalised or not, because the size of Adam's first update does "
-    "not depend on the gradient",
-}
 
 
 def calculate(arguments: Mapping[str, Any], run: Mapping[str, Any], dataset=None) -> dict[str, Any]:
@@ -84,28 +73,3 @@ def calculate(arguments: Mapping[str, Any], run: Mapping[str, Any], dataset=None
     logs = np.log(arguments["factors"])
     powers = {name: np.polyfit(logs, np.log(np.array(xs, float)), 1)[0] for name, xs in values.items()}
     return {"powers": {name: by_kernel.tolist() for name, by_kernel in powers.items()}}
-
-
-def questions(table, seeds: Sequence[int]) -> Iterator[tuple[Question, Measurement]]:
-    """Whether the gradient, the second derivative and the angles have their powers of c. No question if nothing ran."""
-    for name, power in POWERS.items():
-        column = f"powers.{name}"
-        if column not in table:
-            return
-        rows = finished_by_seed(table[table[column].notna()], {}, seeds)
-        furthest = [_furthest(powers, power) if isinstance(powers, list) else np.nan for powers in rows[column]]
-        note = "power of c, of the convolution whose power differs most, in a ResNet at its init with random images; "
-        note += f"within {TOLERANCE:g}; t interval over {len(seeds)} seeds"
-        question = Question(
-            statement=f"multiplying a normalised kernel by c multiplies the {name} by c^({power:g})".replace("-", "−"),
-            source=SOURCE,
-            paper_value=power,
-            claimed=(power - TOLERANCE, power + TOLERANCE),
-            note="; ".join(filter(None, (note, TRIVIAL.get(name)))),
-        )
-        yield question, Measurement.over_seeds(np.array(furthest))
-
-
-def _furthest(powers: Sequence[float], power: float) -> float:
-    """The power that differs most from `power`."""
-    return max(powers, key=lambda each: abs(each - power))

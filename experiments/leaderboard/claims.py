@@ -42,7 +42,8 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
         if name == RECOMMENDED:
             continue
         less = Question(
-            statement=f"{TUNED}, {RECOMMENDED} loses less than {name} at the held-out sizes",
+            statement=f"{TUNED}, {RECOMMENDED} loses less than another rule at the held-out sizes",
+            variant=f"than {name}",
             source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,

@@ -2,6 +2,7 @@
 
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds, judge
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common import slope_claims
 from lvp.experiments.common.shape_powers import joint_powers, slope_along
 from lvp.experiments.linear_network.analysis import optima
 from lvp.experiments.linear_network.config import ALIGNMENT, GROWING, GROWTH, POWERS, Config, name_of
@@ -21,18 +22,15 @@ def claims(table, config: Config, context) -> list[Claim]:
         for steps in config.steps:
             best = optima(table, config, rows, steps)
             (growing,) = (part for part in config.slices if part.name == GROWING)
-            slope, fit = slope_along(growing, best), joint_powers(config.shapes, best)
-            setting = f"linear network, {name_of(rows)}, {steps} steps"
-            widths = f"{slope.num_points} of {len(growing.at)} widths resolved"
+            of_growing, fit = [best[i] for i in growing.at], joint_powers(config.shapes, best)
+            slope, setting = slope_along(growing, best), f"{name_of(rows)}, {steps} steps"
+            along = _other_argument(ALIGNMENT, rows, Measurement(slope.slope, slope.interval))
+            question = _width_power(setting, GROWING, rows, GROWTH, along)
+            answers.append(slope_claims.answer(question, growing.values, of_growing, context, seeds))
             shapes = f"{fit.num_points} of {len(config.shapes)} shapes resolved; powers of d and m fitted together"
-            growing_power = Measurement(slope.slope, slope.interval)
-            for where, argument, other, power, note in (
-                (GROWING, GROWTH, ALIGNMENT, growing_power, widths),
-                ("with m held", ALIGNMENT, GROWTH, fit.power("d"), shapes),
-            ):
-                note = f"{note}; {_other_argument(other, rows, power)}"
-                question = _width_power(f"{setting}, {where}", rows, argument, note)
-                answers.append(question.answer(power, context, seeds))
+            held = f"{shapes}; {_other_argument(GROWTH, rows, fit.power('d'))}"
+            question = _width_power(setting, "with m held", rows, ALIGNMENT, held)
+            answers.append(question.answer(fit.power("d"), context, seeds))
             answers.append(_vocab_power(setting, shapes).answer(fit.power("m"), context, seeds))
     return answers
 
@@ -48,13 +46,14 @@ def _other_argument(argument: str, rows: str, measured: Measurement) -> str:
     return f"the argument of {argument} gives {power:g}: {verdict}".replace("-", "−")
 
 
-def _width_power(setting: str, rows: str, argument: str, note: str) -> Question:
+def _width_power(setting: str, where: str, rows: str, argument: str, note: str) -> Question:
     """The question whether the optimum follows the power of d that `argument` gives for these rows."""
     power = POWERS[argument][rows]
     return Question(
-        statement=f"{setting}: the best embedding learning rate follows d^({power:g}) (argument of {argument})",
-        source="docs/theory.md",
+        statement=f"linear network, {where}: the best η_E has the power of d of the argument of {argument}",
+        source=f"{OUR_RESULT}, after docs/theory.md",
         paper_value=None,
+        variant=f"{setting}, d^({power:g})".replace("-", "−"),
         claimed=power,
         rivals=_rivals(power),
         note=note,
@@ -64,10 +63,11 @@ def _width_power(setting: str, rows: str, argument: str, note: str) -> Question:
 def _vocab_power(setting: str, note: str) -> Question:
     """The question whether the optimum does not depend on m."""
     return Question(
-        statement=f"{setting}: the vocabulary does not move the best embedding learning rate (its power is within 0.1 "
-        "of 0)",
+        statement="linear network: the vocabulary does not move the best η_E",
         source=OUR_RESULT,
+        variant=setting,
         paper_value=None,
         claimed=(-0.1, 0.1),
-        note=f"{note}; theorem 1 of {PAPER_A} has no m for m far above d, and speaks of one step",
+        note=f"power of m, within 0.1 of 0; {note}; theorem 1 of {PAPER_A} has no m for m far above d, and speaks of "
+        "one step",
     )

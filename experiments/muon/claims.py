@@ -38,8 +38,12 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _compared(table, config: Config) -> Iterator[Comparison]:
     seeds = f"{NOTE}; t interval over {len(config.judging_seeds)} judging seeds"
 
-    def question(statement: str, claimed: tuple[float, float] = ABOVE_ZERO, note: str = seeds) -> Question:
-        return Question(statement=statement, source=SOURCE, paper_value=None, claimed=claimed, note=note)
+    def question(
+        statement: str, variant: str = "", claimed: tuple[float, float] = ABOVE_ZERO, note: str = seeds
+    ) -> Question:
+        return Question(
+            statement=statement, source=SOURCE, paper_value=None, claimed=claimed, variant=variant, note=note
+        )
 
     adam, muon = (
         {power: tuned(table, config, Group(optimizer, power)) for power in config.powers}
@@ -47,10 +51,12 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
     )
     ratios = f"{seeds}; ratios d^p with p = {', '.join(f'{power:g}' for power in config.powers)}"
     for optimizer, groups in (("Adam", adam), ("Muon", muon)):
-        better = question(f"under {optimizer} LVP's ratio √d has a lower loss than one rate")
+        better = question("LVP's ratio √d has a lower loss than one rate", f"under {optimizer}")
         yield Comparison(better, [[groups[0.0]]], [[groups[LVP_POWER]]])
-        near = f"under {optimizer} √d is within {NEAR} bits per byte of the best ratio"
-        yield Comparison(question(near, (-math.inf, NEAR), ratios), [[groups[LVP_POWER]]], [list(groups.values())])
+        near = question(
+            f"√d is within {NEAR} bits per byte of the best ratio", f"under {optimizer}", (-math.inf, NEAR), ratios
+        )
+        yield Comparison(near, [[groups[LVP_POWER]]], [list(groups.values())])
     smaller = "the gain of LVP's ratio over one rate is smaller under Muon than under Adam"
     gains = question(smaller, note=f"gain under Adam minus gain under Muon; {seeds}")
     yield Comparison(gains, [[adam[0.0]], [muon[LVP_POWER]]], [[adam[LVP_POWER]], [muon[0.0]]])
@@ -59,5 +65,5 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
         "Muon with nanochat's constants": tuned(table, config, NANOCHAT),
     }
     for name, rival in rivals.items():
-        better = question(f"Muon with LVP's rates has a lower loss than {name}")
+        better = question("Muon with LVP's rates has a lower loss than a rival", f"than {name}")
         yield Comparison(better, [[rival]], [[muon[LVP_POWER]]])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, in_setting, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 from lvp.experiments.pretrain_1b.analysis import (
@@ -24,6 +24,8 @@ from lvp.experiments.pretrain_1b.config import PRESETS, Config
 
 PAPER_A = "Hayou & Liu 2025"
 UNIT = "nats per token of validation text"
+BETTER = "the ratio √d has a lower loss than one rate for all"
+BETTER_BY_WORD = "the ratio √d has a lower perplexity by word than one rate for all"
 MARGINAL = 0.02  # nats per token
 PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gain of larger ratios
 
@@ -39,10 +41,8 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 def _from_paper(config: Config, figure: int, paper_value: str) -> dict[str, Any]:
     """The source and the paper's value of a question about a figure."""
-    source = f"{PAPER_A}, figure {figure}"
-    if config.width == PRESETS["paper"].width:
-        return {"source": source, "paper_value": paper_value}
-    return {"source": f"{OUR_RESULT}, after {source}", "paper_value": None}
+    of_paper = config.width == PRESETS["paper"].width
+    return in_setting(f"{PAPER_A}, figure {figure}", paper_value, of_paper=of_paper)
 
 
 class Asked(NamedTuple):
@@ -83,15 +83,17 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
     own = f"t interval over {len(config.seeds)} seeds; {own}"
     of_tuning = "; the interval allows for the tuning" if config.rates else ""
     question = Question(
-        statement="√d is better than one rate for all",
+        statement=BETTER,
         claimed=ABOVE_ZERO,
+        variant="at the end",
         note=f"{UNIT}{of_tuning}; {own}",
         **_from_paper(config, 4, "> 0"),
     )
     yield Asked(question, difference(*([[tuned(table, config, ratio)]] for ratio in ratios)), "", *edges)
     question = Question(
-        statement="√d has a lower loss than one rate for all at every measured step",
+        statement=BETTER,
         claimed=ABOVE_ZERO,
+        variant="at every measured step",
         note=f"{UNIT}, least of {len(config.measured_steps)} measured steps; {own}",
         **_from_paper(config, 4, "> 0"),
     )
@@ -99,15 +101,17 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
     yield Asked(question, _least(lead), "", *edges)
     by_word = np.subtract(*(np.log(word_perplexities(table, config, ratio)) for ratio in ratios))
     question = Question(
-        statement="√d is better than one rate for all, by word",
+        statement=BETTER_BY_WORD,
         claimed=ABOVE_ZERO,
+        variant="at the end",
         note=f"difference in ln of word-level perplexity, at the end of training; {own}",
         **_from_paper(config, 5, "> 0"),
     )
     yield Asked(question, Measurement.over_seeds(by_word[:, -1]), "", *edges)
     question = Question(
-        statement="√d is better than one rate for all, by word, at every scored step",
+        statement=BETTER_BY_WORD,
         claimed=ABOVE_ZERO,
+        variant="at every scored step",
         note=f"difference in ln of word-level perplexity, least of {by_word.shape[1]} scored steps; {own}",
         **_from_paper(config, 5, "> 0"),
     )

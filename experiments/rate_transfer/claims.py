@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
+from lvp.experiments.common import slope_claims
 from lvp.experiments.rate_transfer.analysis import Transfer, TunedWidth, read
 from lvp.experiments.rate_transfer.config import Config
 
-KALRA = "Kalra & Barkeshli 2026, abstract"
+AFTER = f"{OUR_RESULT}, after Kalra & Barkeshli 2026, abstract"  # whose models are larger
 SP, FAST, MUP, LVP = "SP", "SP (embedding × d)", "μP", "LVP"
 SHARE = 0.5  # of μP's gain over SP: "the overwhelming benefit"
 INVARIANT = 0.25  # largest power of the width of a constant that is "approximately scale invariant"
@@ -35,14 +36,14 @@ def _of_losses(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     share = f"the embedding's rate gives at least {SHARE:.0%} of μP's gain over SP"
     # Statement, source, names of the losses that are added and subtracted, reason
     for statement, source, plus, minus, reason in [
-        ("SP with the embedding's rate times d has a lower loss than SP", KALRA, [SP], [FAST], ""),
-        (share, KALRA, [SP, MUP], [FAST, FAST], no_gain),
+        ("SP with the embedding's rate times d has a lower loss than SP", AFTER, [SP], [FAST], ""),
+        (share, AFTER, [SP, MUP], [FAST, FAST], no_gain),
         (f"{LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], ""),
     ]:
         question = Question(
             statement=statement,
             source=source,
-            paper_value="> 0" if source == KALRA else None,
+            paper_value="> 0" if source == AFTER else None,
             claimed=ABOVE_ZERO,
             note=f"{' + '.join(plus)} − {' − '.join(minus)}: {tuned}",
         )
@@ -57,22 +58,22 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     seeds = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
         statement="SP's best constant depends less on the width with the embedding's rate times d",
-        source=KALRA,
+        source=AFTER,
         paper_value="> 0",
         claimed=ABOVE_ZERO,
         note="power of d with the embedding's rate times d, minus power of d of SP",
     )
     yield less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, seeds)
     for name in (MUP, LVP):
-        power = by_entry[name].power
+        widths = by_entry[name].widths
         invariant = Question(
-            statement=f"{name}'s best constant does not depend on the width (its power is within {INVARIANT} of 0)",
-            source=KALRA if name == MUP else OUR_RESULT,
+            statement=f"{name}'s best constant does not depend on the width",
+            source=AFTER if name == MUP else OUR_RESULT,
             paper_value="approximately scale invariant" if name == MUP else None,
             claimed=(-INVARIANT, INVARIANT),
-            note=f"{power.num_points} of {len(config.widths)} widths resolved",
+            note=f"its power of d is within {INVARIANT} of 0",
         )
-        yield invariant.answer(Measurement(power.slope, power.interval), context, seeds)
+        yield slope_claims.answer(invariant, list(widths), [x.optimum for x in widths.values()], context, seeds)
 
 
 def _at_edge(tuned: TunedWidth) -> bool:

@@ -6,7 +6,6 @@ import numpy as np
 
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
-from lvp.experiments.representation_change import equation_nine
 from lvp.experiments.representation_change.analysis import (
     EARLY,
     JOINT_SNR,
@@ -21,17 +20,14 @@ from lvp.experiments.representation_change.analysis import (
 )
 from lvp.experiments.representation_change.config import GROUPS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
 
-SOURCE = "Kosson et al. 2024, figure 4"
+SOURCE = f"{OUR_RESULT}, after Kosson et al. 2024, figure 4"  # which is about GPT-2 with 124M parameters
 NEARLY_ALL = 0.9  # of training
 AVERAGES = (NEURON_SNR, JOINT_SNR)  # both are judged, because the paper does not state how it averages φ
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Claims about equation 9, and claims about figure 4 for the trained groups."""
-    calculated = [
-        question.answer(measurement, context, None) for question, measurement in equation_nine.questions(table)
-    ]
-    return calculated + [
+    """Claims about figure 4 for the trained groups. What equation 9 gives is a test and not a claim."""
+    return [
         question.answer(measurement, context, Seeds(config.seeds), reason=reason)
         for question, measurement, reason in _figure_4(table, config)
     ]
@@ -51,7 +47,8 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             for question, measurement, reason in (_falls(rows, config, name), _exceeds(rows, config, name)):
                 yield question, measurement, untested or reason
         question = Question(
-            statement=f"gradient and momentum are negatively aligned ({name})",
+            statement="gradient and momentum are negatively aligned",
+            variant=name,
             source=source,
             paper_value="< 0 (strongly, for most of training)" if of_paper else None,
             claimed=(-np.inf, 0),
@@ -61,13 +58,14 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
         yield question, Measurement.over_seeds(alignment(rows, config)), untested
         median, mean = (Measurement.over_seeds(cancelled(rows, config, average)) for average in (np.median, np.mean))
         question = Question(
-            statement=f"momentum cancels about half of the gradient ({name})",
+            statement="momentum cancels about half of the gradient",
+            variant=name,
             source=source,
             paper_value="0.5 on average" if of_paper else None,
             claimed=(0.25, 0.75),
             note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖² after the first {SETTLED:.0%} of the steps, between 0.25 and 0.75; "
             f"{median.in_words()} with the median over the steps, {mean.in_words()} with the mean; the interval "
-            f"contains both intervals; {config.steps} steps, in the paper {PAPER_STEPS}",
+            f"covers both; {config.steps} steps, in the paper {PAPER_STEPS}",
         )
         yield question, median.containing(mean), untested
 
@@ -76,7 +74,8 @@ def _falls(rows, config: Config, name: str) -> tuple[Question, Measurement, str]
     """Whether φ starts high and falls."""
     neurons, joint = (Measurement.over_seeds(falls(rows, config, measure)).exp() for measure in AVERAGES)
     question = Question(
-        statement=f"the gradient's φ starts high and falls ({name})",
+        statement="the signal-to-noise ratio of the gradient starts high and falls",
+        variant=name,
         source=SOURCE,
         paper_value="> 1",
         claimed=(1, np.inf),
@@ -90,7 +89,8 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
     """Whether the paper's batch exceeds 1/φ."""
     neurons, joint = (Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES)
     question = Question(
-        statement=f"the batch exceeds 1/φ for nearly all of training ({name})",
+        statement="the batch exceeds 1 over the signal-to-noise ratio for nearly all of training",
+        variant=name,
         source=SOURCE,
         paper_value="nearly 1",
         claimed=(NEARLY_ALL, np.inf),
@@ -107,4 +107,4 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
 def _values(neurons: Measurement, joint: Measurement) -> str:
     """The values of both averages of φ in words."""
     both = f"{neurons.in_words()} with the median of φ over neurons, {joint.in_words()} with the joint φ of all hidden "
-    return f"{both}matrices; the interval contains both intervals"
+    return f"{both}matrices; the interval covers both"

@@ -4,23 +4,17 @@ The simulated quantity is E[Δy²]/E[y²] at η = ‖w‖ = 1. Equation 9 replac
 (`lvp.theory.representation_change`). The error of this form is visible for few inputs C.
 """
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from lvp.analysis.claims import OUR_RESULT, Question
-from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 from lvp.analysis.power_laws import Panel, Series
 
-WIDE = 64  # inputs from which on equation 9 is claimed to hold
 TOLERANCE = 0.03
 LIMIT_AT = (1e-4, 1 / 480, 0.01)  # φ at which the limit of large C is compared
 DRAWS = 20, 50_000  # least and largest number of batches
 FLOPS_PER_NUMBER = 1e4  # a random number takes as long as this many floating-point operations of training
-SOURCE = "Kosson et al. 2024, equation 9"
 ERROR = "simulated/equation 9 − 1"
 
 
@@ -70,20 +64,6 @@ def deviation(row) -> tuple[float, float, float]:
     at = int(np.argmax(np.abs(row["exact"] / row["paper"] - 1)))
     value, error, exact = (row[column][at] / row["paper"][at] for column in ("simulated", "error", "exact"))
     return float(value - 1), float(error), float(exact - 1)
-
-
-def largest_deviation(rows) -> Measurement:
-    """The largest |simulated/equation 9 − 1| over all rows and φ.
-
-    Its ends are the largest lower end and the largest upper end of simultaneous 95 % intervals of all deviations.
-    """
-    if not len(rows):
-        return Measurement(math.nan, None)
-    size = np.concatenate([np.abs(row["simulated"] / row["paper"] - 1) for _, row in rows.iterrows()])
-    error = np.concatenate([row["error"] / row["paper"] for _, row in rows.iterrows()])
-    quantile = ndtri(1 - 0.025 / size.size)
-    low, high = np.max(size - quantile * error), np.max(size + quantile * error)
-    return Measurement(float(size.max()), (max(0.0, float(low)), float(high)))
 
 
 def limits(table) -> list[tuple[float, float, float, float, int, int]]:
@@ -158,38 +138,3 @@ def _deviations(rows) -> Panel:
     title = "error of equation 9, at the φ where it is largest"
     levels = [(-100 * TOLERANCE, f"−{TOLERANCE:.0%}")]
     return Panel(title, "inputs C", f"{ERROR}, %", series, yscale="linear", levels=levels)
-
-
-def questions(table) -> Iterator[tuple[Question, Measurement]]:
-    """Equation 9 for many and for few inputs, and its limit of large C at the largest size."""
-    rows = rows_of(table)
-    wide, narrow = rows[rows["fan_in"] >= WIDE], rows[rows["fan_in"] == rows["fan_in"].min()]
-    few = narrow[narrow["fan_in"] < WIDE]
-    least = few["fan_in"].min() if len(few) else "few"
-    too_few = f"with {least} inputs equation 9 is off by more than {TOLERANCE:.0%}"
-    for statement, chosen, claimed, source, paper_value in (
-        (f"equation 9 holds within {TOLERANCE:.0%} from {WIDE} inputs on", wide, (-np.inf, TOLERANCE), SOURCE, 0.0),
-        (too_few, few, (TOLERANCE, np.inf), OUR_RESULT, None),
-    ):
-        sizes = ", ".join(map(str, sorted(set(chosen["fan_in"]))))
-        note = f"|{ERROR}| at C {sizes}; largest of all φ and B; interval for all of them at once"
-        question = Question(
-            statement=statement,
-            source=source,
-            paper_value=paper_value,
-            claimed=claimed,
-            note=note if sizes else "not run",
-        )
-        yield question, largest_deviation(chosen)
-    for phi, value, error, paper, fan_in, batch in limits(table):
-        question = Question(
-            statement=f"at C {fan_in}, B {batch} and φ = {phi:.2g} the simulated RRC² exceeds the limit for large C by "
-            "the factor that equation 9 gives",
-            source=OUR_RESULT,
-            paper_value="C is large",
-            claimed=((1 - TOLERANCE) * paper, (1 + TOLERANCE) * paper),
-            note=f"simulated RRC² over that of the limit, within {TOLERANCE:.0%} of equation 9's {paper:.2f}; the "
-            f"learning rate that holds the RRC is then {paper**-0.5:.2f} times the limit's. Figure 4, panel 1, draws "
-            "the limit's rate and assumes that C is large",
-        )
-        yield question, Measurement.plus_minus(value, NORMAL_QUANTILE * error)

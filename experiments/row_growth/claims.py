@@ -1,6 +1,6 @@
 """The claims of `row_growth`: a prediction of this project, not of a paper."""
 
-from lvp.analysis.claims import Claim, Question, Seeds
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.experiments.row_growth.analysis import (
     LAW,
     best_rival,
@@ -15,7 +15,7 @@ from lvp.experiments.row_growth.analysis import (
 from lvp.experiments.row_growth.config import OPTIMIZERS, Config
 from lvp.experiments.row_growth.laws import LAWS
 
-SOURCE = "prediction of docs/row_growth.md"
+SOURCE = f"{OUR_RESULT}, after docs/row_growth.md"
 # Factor → rival powers, as in `lvp.analysis.claims.judge`.
 RIVALS = {"width": (-0.5, -1.0), "steps": (0.0, -1.0), "row factor": (0.0,), "added": (0.0,), "σ_E √d": (1.0,)}
 NAMES = {
@@ -51,7 +51,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     for name, rivals in RIVALS.items():
         power = LAWS[LAW].get(name, 0.0)
         question = Question(
-            statement=f"the best rate has the power {_number(power)} of {NAMES[name]}",
+            statement="the best rate has the predicted power of each factor",
+            variant=f"{NAMES[name]}, predicted {_number(power)}",
             source=SOURCE,
             paper_value=power,
             claimed=power,
@@ -60,7 +61,8 @@ def claims(table, config: Config, context) -> list[Claim]:
         )
         answers.append(question.answer(fitted[name], context, seeds))
     within = Question(
-        statement=f"within a run the best rate has the power {_number(-0.5)} of the number of steps read",
+        statement="the best rate has the predicted power of each factor",
+        variant=f"steps read within a run, predicted {_number(-0.5)}",
         source=SOURCE,
         paper_value=-0.5,
         claimed=-0.5,

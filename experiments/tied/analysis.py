@@ -54,7 +54,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     answers = []
     for width, rule, worse, better in _compared(config):
         question = Question(
-            statement=f"under {rule} at d {width}, {better} has a lower loss than {worse}",
+            statement=f"{better} has a lower loss than {worse}",
+            variant=f"{rule}, d {width}",
             source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,

@@ -31,7 +31,8 @@ def claims(table, config: Config, context) -> list[Claim]:
         fit = power_law_fit(rows[vocab])
         frequent, rare = fit.exponents
         question = Question(
-            statement=f"a power of rank is an excellent approximation of the token frequencies (m = {vocab})",
+            statement="a power of rank is an excellent approximation of the token frequencies",
+            variant=f"m = {vocab}",
             source=f"{PAPER_A}, figure 2",
             paper_value="excellent",
             claimed=(EXCELLENT, 1.0),

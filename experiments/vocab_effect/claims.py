@@ -1,8 +1,8 @@
 """The claims of `vocab_effect`."""
 
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
-from lvp.analysis.measurement import Measurement
-from lvp.experiments.common.shape_powers import joint_powers, slope_along
+from lvp.experiments.common import slope_claims
+from lvp.experiments.common.shape_powers import joint_powers
 from lvp.experiments.vocab_effect.analysis import optima
 from lvp.experiments.vocab_effect.config import Config
 from lvp.experiments.width_vocab.config import READINGS
@@ -21,29 +21,26 @@ def claims(table, config: Config, context) -> list[Claim]:
     resolved = f"{fit.num_points} of {len(best)} settings resolved; powers of d and m fitted together"
     at_steps = f"{reading}, at fixed steps"
     answers = [
-        _power_of_width(f"{at_steps}, with m held", resolved).answer(fit.power("d"), context, seeds),
+        _power_of_width("with m held", f"{at_steps}; {resolved}").answer(fit.power("d"), context, seeds),
         Question(
-            statement=f"{at_steps}: the vocabulary does not move the best embedding learning rate (its power is within "
-            "0.1 of 0)",
+            statement="the vocabulary does not move the best embedding learning rate",
             source=SOURCE,
             paper_value=None,
             claimed=(-0.1, 0.1),
-            note=resolved,
+            note=f"power of m, within 0.1 of 0; {at_steps}; {resolved}",
         ).answer(fit.power("m"), context, seeds),
     ]
     for part in config.slices:
         if part.moving == "d":
-            slope = slope_along(part, best)
-            question = _power_of_width(
-                f"{at_steps}, {part.name}", f"{slope.num_points} of {len(part.at)} widths resolved"
-            )
-            answers.append(question.answer(Measurement(slope.slope, slope.interval), context, seeds))
+            question, of_part = _power_of_width(part.name, at_steps), [best[i] for i in part.at]
+            answers.append(slope_claims.answer(question, part.values, of_part, context, seeds))
     return answers
 
 
 def _power_of_width(where: str, note: str) -> Question:
     return Question(
-        statement=f"{where}: the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
+        statement="the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
+        variant=where,
         source=SOURCE,
         paper_value=None,
         claimed=-0.5,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, in_setting, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
 from lvp.experiments.warmup.analysis import (
@@ -21,7 +21,7 @@ from lvp.experiments.warmup.analysis import (
     stable_rate,
     tuned,
 )
-from lvp.experiments.warmup.config import Config, momentum_of, rates_of
+from lvp.experiments.warmup.config import PRESETS, Config, momentum_of, rates_of
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 NOTHING_LOST = 0.01  # nats per token: smaller gaps count as none
@@ -62,6 +62,7 @@ class GroupQuestion(NamedTuple):
     figure: int  # of the paper
     measure: Callable[[Any, Config], Contrast]  # (table, config) → the measured value
     claimed: tuple[float, float]  # the region, as in `lvp.analysis.claims.judge`
+    variant: str = ""  # which of the measurements that test the statement
 
 
 def _settings(name: str, config: Config) -> tuple[tuple[str, float], ...]:
@@ -127,6 +128,15 @@ def _stable_gap(name: str):
     return measure
 
 
+def _gaps(name: str, figure: int) -> list[GroupQuestion]:
+    """Whether a group keeps a gap to its best warm-up, and to the reference warm-up."""
+    statement = f"{name} without warm-up keeps a gap"
+    return [
+        GroupQuestion((name,), statement, figure, _gap(name), GAP, "to the best warm-up"),
+        GroupQuestion((name,), statement, figure, _reference_gap(name), GAP, "to the reference warm-up"),
+    ]
+
+
 def _smaller_gap(name: str, than: str):
     """The gap of the group `than` minus the gap of the group `name`."""
 
@@ -185,14 +195,12 @@ A, N, R = "AdamW", "LionA", "LionAR"
 HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR, high momentum", "LionA, high momentum"
 RRC = "representation_change"
 QUESTIONS = [
-    GroupQuestion((A,), "AdamW without warm-up keeps a lasting gap", 1, _gap(A), GAP),
-    GroupQuestion((A,), "AdamW without warm-up keeps a gap to the reference warm-up", 1, _reference_gap(A), GAP),
+    *_gaps(A, 1),
     GroupQuestion(
         (A,), "AdamW's first updates are larger in norm than later updates", 1, _early(A, "norm"), ABOVE_ZERO
     ),
     GroupQuestion((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN),
-    GroupQuestion((N,), "LionA without warm-up keeps a gap", 2, _gap(N), GAP),
-    GroupQuestion((N,), "LionA without warm-up keeps a gap to the reference warm-up", 2, _reference_gap(N), GAP),
+    *_gaps(N, 2),
     GroupQuestion(
         (N,), "warm-up lowers LionA's loss at the largest rate stable without warm-up", 2, _stable_gap(N), GAP
     ),
@@ -201,8 +209,7 @@ QUESTIONS = [
         (N,), "LionA's first updates are larger in angle than later updates", 2, _early(N, "angle"), ABOVE_ZERO
     ),
     GroupQuestion((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN),
-    GroupQuestion((R,), "LionAR without warm-up keeps a gap", 3, _gap(R), GAP),
-    GroupQuestion((R,), "LionAR without warm-up keeps a gap to the reference warm-up", 3, _reference_gap(R), GAP),
+    *_gaps(R, 3),
     GroupQuestion((A, R), "LionAR's gap is smaller than AdamW's", 3, _smaller_gap(R, A), ABOVE_ZERO),
     GroupQuestion(
         (R,), "LionAR's first updates change representations more than later updates", 3, _early(R, RRC), ABOVE_ZERO
@@ -235,9 +242,9 @@ def _answer(asked: GroupQuestion, table, config: Config, context) -> Claim:
     seeds = f"t interval over {len(config.more_seeds)} judging seeds"
     question = Question(
         statement=asked.statement,
-        source=f"{PAPER_C}, figure {asked.figure}",
-        paper_value=words,
+        **in_setting(f"{PAPER_C}, figure {asked.figure}", words, of_paper=config.width == PRESETS["paper"].width),
         claimed=asked.claimed,
+        variant=asked.variant,
         note="; ".join(filter(None, (measured.note, region, seeds, setting_of(config)))),
     )
     reason = long_momentum(asked.groups, config) or measured.reason

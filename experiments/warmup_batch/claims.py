@@ -1,6 +1,6 @@
 """The claims of `warmup_batch`: section 8 of Kosson et al. 2024."""
 
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.experiments.warmup.claims import PAPER_C, long_momentum, setting_of
 from lvp.experiments.warmup_batch.analysis import edges, gap, growth
 from lvp.experiments.warmup_batch.config import EQUAL, Config
@@ -20,8 +20,9 @@ def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
     ).replace("-", "−")
     runs = [config.at(equal, batch) for batch in (config.batches[0], config.batches[-1])]
     question = Question(
-        statement=f"the gap of {name} without warm-up grows with the batch, at equal {equal}",
-        source=f"{PAPER_C}, section 8",
+        statement="the gap without warm-up grows with the batch",
+        variant=f"{name}, equal {equal}",
+        source=f"{OUR_RESULT}, after {PAPER_C}, section 8",
         paper_value="> 0 (expected)",
         claimed=ABOVE_ZERO,
         note=f"gap at batch {config.batches[-1]} minus that at {config.batches[0]}, nats per token of validation loss; "

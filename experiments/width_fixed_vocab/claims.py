@@ -2,34 +2,30 @@
 
 import numpy as np
 
-from lvp.analysis.claims import Claim, Question, Seeds, unless_at_edge
-from lvp.analysis.measurement import Measurement
+from lvp.analysis.claims import Claim, Question, Seeds, in_setting, unless_at_edge
+from lvp.experiments.common import slope_claims
 from lvp.experiments.width_fixed_vocab.analysis import compare, cost_of_equal, optima
-from lvp.experiments.width_fixed_vocab.config import Config
+from lvp.experiments.width_fixed_vocab.config import PRESETS, Config
 
 PAPER_A = "Hayou & Liu 2025"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Whether η_E falls with width but more slowly than 1/d, and whether equal points are near-optimal."""
-    _, fit = optima(table, config, selecting=config.selecting_seeds, judging=config.judging_seeds)
-    judges = f"{len(config.judging_seeds)} judging seeds"
+    best, _ = optima(table, config, selecting=config.selecting_seeds, judging=config.judging_seeds)
+    judges, of_paper = f"{len(config.judging_seeds)} judging seeds", config.widths == PRESETS["paper"].widths
     falls = Question(
-        statement="at a fixed vocabulary the best embedding learning rate falls with width, more slowly than 1/d "
-        "(exponent between −1 and 0)",
-        source=f"{PAPER_A}, figure 1",
-        paper_value="−1 < exponent < 0",
+        statement="at a fixed vocabulary the best embedding learning rate falls with width, more slowly than 1/d",
+        **in_setting(f"{PAPER_A}, figure 1", "−1 < exponent < 0", of_paper=of_paper),
         claimed=(-1.0, 0.0),
-        note=f"{fit.num_points} of {len(config.widths)} widths resolved; η_H selected by the other seeds; {judges}",
+        note=f"exponent between −1 and 0; η_H selected by the other seeds; {judges}",
     )
     compared = {width: compare(table, config, width) for width in config.widths}
     by_width = ", ".join(f"{100 * each.gap:.1f}" for each in compared.values())
     by_width = by_width.replace("nan", "–").replace("-", "−")
     equal = Question(
-        statement="the same init and rate for hidden and output matrices is near-optimal: within "
-        f"{config.tolerance:.0%} of the best point, on average over the widths",
-        source=f"{PAPER_A}, section 2",
-        paper_value="optimal, generally",
+        statement=f"equal init and rate of hidden and output matrices cost at most {config.tolerance:.0%} of the loss",
+        **in_setting(f"{PAPER_A}, section 2", "optimal, generally", of_paper=of_paper),
         claimed=(0.0, 1 + config.tolerance),
         note="final train loss over that of the best point, geometric mean over widths; excess by width in %: "
         f"{by_width}; the interval allows for the selection of the points; {judges}; "
@@ -47,6 +43,6 @@ def claims(table, config: Config, context) -> list[Claim]:
     )
     answer = equal.answer(cost_of_equal(list(compared.values())), context, seeds, reason=not_comparable)
     return [
-        falls.answer(Measurement(fit.slope, fit.interval), context, seeds),
+        slope_claims.answer(falls, config.widths, best, context, seeds),
         unless_at_edge(answer, equal.claimed, plus, minus),
     ]

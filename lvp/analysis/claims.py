@@ -1,10 +1,9 @@
 """Claims: sentences of a paper that a measurement supports, contradicts, leaves unresolved or does not test."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +14,8 @@ from lvp.errors import InputError
 NOT_TESTED = "not tested here"
 OUR_RESULT = "our result"  # source of a claim that no paper makes
 VERDICTS = ("supported", "contradicted", "unresolved", NOT_TESTED)
+LINE = "<br>"  # between the lines of a cell
+MIXED = "mixed"  # verdict of a finding whose measurements have different verdicts
 LEAST_JUDGING_SEEDS = 3
 # Region of values above zero. Regions include their ends, so the lower end is the smallest normal float, not 0.
 ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
@@ -42,11 +43,12 @@ class Claim:
     preset: str  # of the sweep
     corpus: str  # of the sweep
     commit: str  # of the code
-    note: str = ""  # after the statement in tables
+    variant: str = ""  # which of the measurements that test the statement, such as "tied head"; empty if it is the only
+    note: str = ""  # how the value is measured
     reason: str = ""  # why the claim is not tested here; empty for other verdicts
 
     def __post_init__(self):
-        for name in ("experiment", "statement", "source", "preset", "corpus", "commit", "note", "reason"):
+        for name in ("experiment", "statement", "source", "preset", "corpus", "commit", "variant", "note", "reason"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"a claim's {name} must be a string, got {getattr(self, name)!r}")
         if self.verdict not in VERDICTS:
@@ -62,9 +64,14 @@ class Claim:
             object.__setattr__(self, "paper_value", _number("paper_value", self.paper_value))
 
     @property
+    def full_statement(self) -> str:
+        """The statement with its variant."""
+        return f"{self.statement} ({self.variant})" if self.variant else self.statement
+
+    @property
     def sentence(self) -> str:
-        """The statement, with the reason of a claim that is not tested here."""
-        return f"{self.statement} ({self.reason})" if self.reason else self.statement
+        """The statement with its variant, and with the reason of a claim that is not tested here."""
+        return f"{self.full_statement} ({self.reason})" if self.reason else self.full_statement
 
     @property
     def measured(self) -> str:
@@ -180,7 +187,8 @@ class Question:
     paper_value: float | str | None  # the paper's number or words; None if it gives neither
     claimed: float | tuple[float, float]  # the value or the region, as in `judge`
     rivals: tuple[float, ...] = ()  # values that other theories claim; added to the note
-    note: str = ""  # after the statement in tables
+    variant: str = ""  # which of the measurements that test the statement
+    note: str = ""  # how the value is measured
 
     def answer(
         self, measurement: Measurement, context: Mapping[str, str], seeds: Seeds | None, *, reason: str = ""
@@ -204,45 +212,120 @@ class Question:
             value=measurement.value,
             interval=measurement.interval,
             verdict=verdict,
+            variant=self.variant,
             note="; ".join(filter(None, (self.note, rivals))),
             reason=reason,
             **context,
         )
 
 
-def merged(claims: Sequence[Claim]) -> list[Claim]:
-    """Returns the claims in order; claims that differ only in corpus and commit are one claim.
+def in_setting(source: str, paper_value: float | str | None, *, of_paper: bool) -> dict[str, Any]:
+    """The source and the paper's value of a question, by the setting of its runs.
 
-    A calculation without a corpus has the same claims in the results of all corpora.
+    A paper's sentence is judged only in a setting that it speaks about. In any other setting it is our result.
     """
-    alike: dict[Claim, list[Claim]] = {}
-    for claim in claims:
-        alike.setdefault(replace(claim, corpus="", commit=""), []).append(claim)
-    joined = lambda words: ", ".join(dict.fromkeys(words))  # noqa: E731
-    return [
-        replace(group[0], corpus=joined(c.corpus for c in group), commit=joined(c.commit for c in group))
-        for group in alike.values()
-    ]
+    return {"source": source if of_paper else f"{OUR_RESULT}, after {source}", "paper_value": paper_value}
 
 
-def table(claims: Sequence[Claim]) -> str:
-    """A Markdown table of claims in the given order. Numbers have as many digits as their interval supports."""
-    head, rows = cells(claims)
+class Finding(NamedTuple):
+    """A statement and all measurements that test it, of several variants, corpora or presets."""
+
+    claims: Mapping[str, Claim]  # the variant and the place of a measurement → its claim
+
+    @property
+    def first(self) -> Claim:
+        return next(iter(self.claims.values()))
+
+    @property
+    def ours(self) -> bool:
+        """True for a result of this project, False for a paper's sentence in a setting that it speaks about."""
+        return self.first.source.startswith(OUR_RESULT)
+
+    @property
+    def by_verdict(self) -> dict[str, list[str]]:
+        """Verdict → the variants and places of its measurements; those that test nothing are left out if others do."""
+        found: dict[str, list[str]] = {}
+        for name, claim in self.claims.items():
+            found.setdefault(claim.verdict, []).append(name)
+        if len(found) > 1:
+            found.pop(NOT_TESTED, None)
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of all measurements, or `MIXED`. Corpora are not independent, so they are not pooled."""
+        verdict, *others = self.by_verdict
+        return MIXED if others else verdict
+
+    @property
+    def sentence(self) -> str:
+        """The statement, with the measurements of each verdict if they differ, or with the reason of no test."""
+        if self.verdict == NOT_TESTED:
+            return f"{self.first.statement} ({self.first.reason})"
+        each = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in self.by_verdict.items())
+        return f"{self.first.statement} ({each})" if self.verdict == MIXED else self.first.statement
+
+
+def findings(by_place: Mapping[str, Sequence[Claim]]) -> list[Finding]:
+    """The findings of some results, in the order of their first claims.
+
+    Args:
+      by_place: the name of a result, such as "laptop-wikitext2", → its claims. Equal measurements are listed once.
+
+    Raises:
+      InputError: two measurements of a statement have the same variant in one result.
+    """
+    alike: dict[tuple, list[tuple[str, Claim]]] = {}
+    for place, claims in by_place.items():
+        for claim in claims:
+            alike.setdefault((claim.experiment, claim.statement, claim.source), []).append((place, claim))
+    made = []
+    for group in alike.values():
+        equal: dict[Claim, list[tuple[str, Claim]]] = {}
+        for place, claim in group:
+            equal.setdefault(replace(claim, preset="", corpus="", commit=""), []).append((place, claim))
+        several = len({place for place, _ in group}) > 1
+        named: dict[str, Claim] = {}
+        for same in equal.values():
+            where = " and ".join(place for place, _ in same) if several else ""
+            named[", ".join(filter(None, (same[0][1].variant, where)))] = same[0][1]
+        if len(named) < len(equal):
+            raise InputError(f"two measurements of {group[0][1].statement!r} need different variants")
+        made.append(Finding(named))
+    return made
+
+
+def table(found: Sequence[Finding], start: int = 1) -> str:
+    """A Markdown table of findings in the given order, which are numbered from `start`."""
+    head, rows = cells(found, start)
     return markdown.table(head, [[_cell(cell) for cell in row] for row in rows]) + "\n"
 
 
-def cells(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
-    """The head and the rows of `table`."""
-    head = ["experiment", "claim", "source", "paper", "ours (95 %)", "verdict", "preset", "corpus", "commit"]
+def cells(found: Sequence[Finding], start: int = 1) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of `table`. Numbers have as many digits as their interval supports."""
     rows = []
-    for claim in claims:
-        statement = f"{claim.statement} ({claim.note})" if claim.note else claim.statement
-        paper = claim.paper_value if isinstance(claim.paper_value, str) else _text(claim.paper_value)
-        verdict = f"{claim.verdict}: {claim.reason}" if claim.reason else claim.verdict
-        short = claim.commit[:10] if re.fullmatch(r"[0-9a-f]{40}", claim.commit) else claim.commit
-        row = [claim.experiment, statement, claim.source, paper, claim.measured, verdict]
-        rows.append([*row, claim.preset, claim.corpus, short])
-    return head, rows
+    for number, finding in enumerate(found, start):
+        first, mixed = finding.first, finding.verdict == MIXED
+        paper = first.paper_value if isinstance(first.paper_value, str) else _text(first.paper_value)
+        values = [
+            (f"{name}: " if name else "") + claim.measured + (f", {claim.verdict}" if mixed else "")
+            for name, claim in finding.claims.items()
+        ]
+        source = first.source.removeprefix(f"{OUR_RESULT}, ").removeprefix(OUR_RESULT)
+        rows.append([str(number), first.statement, source, paper, LINE.join(values), finding.verdict])
+    return ["", "claim", "source", "paper", "ours (95 %)", "verdict"], rows
+
+
+def measurements(found: Sequence[Finding], start: int = 1) -> str:
+    """How each finding was measured, as a numbered list: experiment, definition of the value, and reasons."""
+    lines = []
+    for number, finding in enumerate(found, start):
+        notes: dict[str, list[str]] = {}
+        for name, claim in finding.claims.items():
+            notes.setdefault("; ".join(filter(None, (claim.note, claim.reason))), []).append(name)
+        texts = [f"{'; '.join(names)}: {note}" if len(notes) > 1 else note for note, names in notes.items()]
+        lines.append(f"{number}. `{finding.first.experiment}`: {'. '.join(filter(None, texts))}.")
+    return "\n".join(lines) + "\n"
 
 
 def _number(name: str, value) -> float | None:

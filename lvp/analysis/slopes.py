@@ -96,6 +96,13 @@ def slope(
     return _fit(x, y, variances, weighted, excluded, level)
 
 
+def without_each(widths: Sequence[float], optima: Sequence[Optimum]) -> dict[float, Slope]:
+    """Width → the slope without it, for each width whose optimum has no flag."""
+    used = [i for i, best in enumerate(optima) if best.resolved]
+    kept = {i: [j for j in used if j != i] for i in used}
+    return {widths[i]: slope([widths[j] for j in rest], [optima[j] for j in rest]) for i, rest in kept.items() if rest}
+
+
 def positive(name: str, values: ArrayLike) -> np.ndarray:
     """Returns values as an array [N] of finite floats above zero.
 

@@ -32,7 +32,8 @@ def a_claim(context, verdict="supported", **fields):
 
 
 def some_claims(table, config, context):
-    return [a_claim(context, claims_of.NOT_TESTED), a_claim(context, "unresolved", value=None), a_claim(context)]
+    unmeasured = a_claim(context, "unresolved", value=None, variant="large")
+    return [a_claim(context, claims_of.NOT_TESTED, statement="it rises"), unmeasured, a_claim(context, variant="small")]
 
 
 @pytest.fixture(scope="module")
@@ -58,22 +59,25 @@ class Tables(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.rows, self.in_setting = [], [], False
+        self.tags, self.rows, self.in_cell = [], [], False
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
+        if tag == "br":
+            self.rows[-1][-1] += claims_of.LINE
+            return
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
-        self.in_setting = tag in ("td", "th")
+        self.in_cell = tag in ("td", "th")
 
     def handle_endtag(self, tag):
-        self.in_setting = False
+        self.in_cell = False
 
     def handle_data(self, data):
-        if self.in_setting:
+        if self.in_cell:
             self.rows[-1][-1] += data
 
 
@@ -91,19 +95,20 @@ def test_the_files_and_the_text_at_the_end_of_a_command(sweep, drawn):
     assert files.keys() == {"table.csv", "claims.md", *FIGURES} and errors == []
     assert text.splitlines() == [
         f"the loss is {min(row['outcome']['train_loss'] for row in sweep[3]):.3f}",
-        "unresolved: it falls: –",  # the first claim is not tested here
+        "unresolved: it falls (large): –",  # the first claim is not tested here
     ]
     table = pd.read_csv(io.BytesIO(files["table.csv"]))
     assert sorted(table["hash"]) == sorted(row["hash"] for row in sweep[3])
     claims = files["claims.md"].decode()
-    assert [claims.count(f"| {v}") for v in ("unresolved", "supported", "not tested here: two seeds")] == [1, 1, 1]
-    assert claims.count("−0.50 [−0.60, −0.40]") == 2
+    assert "| it rises | figure 3 | – | −0.50 [−0.60, −0.40] | not tested here |" in claims
+    assert "large: –, unresolved<br>small: −0.50 [−0.60, −0.40], supported | mixed |" in claims
+    assert "1. `width_vocab`: two seeds." in claims
 
 
 def test_a_claim_that_is_not_tested_is_in_the_file_only(sweep):
     untested = changed(sweep, claims=lambda table, config, context: [a_claim(context, claims_of.NOT_TESTED)])
     files, text, _ = draw(*untested)
-    assert len(text.splitlines()) == 1 and "not tested here: two seeds" in files["claims.md"].decode()
+    assert len(text.splitlines()) == 1 and "not tested here |" in files["claims.md"].decode()
     files, text, _ = draw(*changed(sweep, claims=lambda *_: []))
     assert "claims.md" not in files and len(text.splitlines()) == 1
 
@@ -135,7 +140,7 @@ def test_the_page_has_the_claims_and_the_numbers_of_the_records(sweep):
     report = Report(*sweep)
     text = page(*sweep)
     rows = Tables(text).rows
-    head, claims = claims_of.cells(report.claims)
+    head, claims = claims_of.cells(claims_of.findings({"": report.claims}))
     assert rows[: len(claims) + 1] == [head, *claims]
     names, *runs = rows[len(claims) + 1 :]
     table = report.table.set_index("hash")

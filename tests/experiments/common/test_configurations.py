@@ -389,7 +389,7 @@ def test_each_reading_has_claims_with_the_excess_losses():
     context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(-0.5)
     claims = width_vocab.claims.claims(table, config, context)
-    assert [c.statement.split(":")[0] for c in claims] == ["rows × √d"] * 5 + ["rows plain"] * 5
+    assert [c.statement.split(",")[0] for c in claims] == ["rows × √d"] * 5 + ["rows plain"] * 5
     assert [c.verdict for c in claims[3:5]] == ["supported"] * 2 and claims[8].verdict == "contradicted"
     gaps = [width_vocab.analysis.transfer_gap(table, config, "sqrt", power) for power in (0.0, -0.5, -1.0)]
     for gap, rule in zip(gaps, width_vocab.claims.POWERS, strict=True):

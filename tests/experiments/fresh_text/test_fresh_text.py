@@ -24,7 +24,7 @@ CONTEXT = {"experiment": "fresh_text", "preset": "laptop", "corpus": "none", "co
 
 
 def verdicts(table, config):
-    return {c.statement: c.verdict for c in fresh_text.claims.claims(table, config, CONTEXT)}
+    return {c.full_statement: c.verdict for c in fresh_text.claims.claims(table, config, CONTEXT)}
 
 
 @pytest.mark.parametrize("preset", fresh_text.PRESETS)
@@ -180,16 +180,16 @@ def test_the_power_of_d_is_recovered(power):
     answers = verdicts(table, LAPTOP)
     # Rows × √d: the power is larger by 1/2 in units of what enters the first block.
     of = {0.0: "d^0: one rate", 0.5: "d^(1/2)", 1.0: "d"}
-    start = "the paper's model, m = 1024: the best ratio"
+    start, model = "the best ratio η_E/η_hidden grows as", "the paper's model, m = 1024"
     for other, text in of.items():
         expected = "supported" if other == power else "contradicted"
-        assert answers[f"{start} η_E/η_hidden grows as {text}"] == expected
-        entered = answers[f"{start}, as rows enter the first block, grows as {text}"]
+        assert answers[f"{start} {text} ({model}, as it is)"] == expected
+        entered = answers[f"{start} {text} ({model}, as rows enter the first block)"]
         assert entered == ("supported" if other == power + 0.5 else "contradicted")
-    assert answers["the paper's model, m = 1024: leaving out any one shape moves the exponent by less than 0.25"] == (
-        "supported"
-    )
-    assert answers["the paper's model, m = 1024: twice the best ratio costs less than 1 % of the loss"] == "supported"
+    stable = "leaving out any one shape moves the exponent of the best ratio by less than 0.25"
+    assert answers[f"{stable} ({model})"] == "supported"
+    cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
+    assert answers[f"{cheap} ({model}, twice)"] == "supported"
     assert "lack of fit" in analysis.summary(table, LAPTOP)
 
 
@@ -198,9 +198,9 @@ def test_the_power_of_m_is_recovered(power, falls, rises):
     table, _ = trained(VOCABULARY, Planted(power_of_m=power, scatter=0.05))
     answers = verdicts(table, VOCABULARY)
     words = {None: "unresolved", 0: "contradicted", 1: "supported"}
-    start = "the paper's model: at fixed d the best ratio"
-    assert answers[f"{start} falls as the vocabulary grows"] == words[falls]
-    assert answers[f"{start} rises as the vocabulary grows"] == words[rises]
+    start = "at fixed d the best ratio η_E/η_hidden"
+    assert answers[f"{start} falls as the vocabulary grows (the paper's model)"] == words[falls]
+    assert answers[f"{start} rises as the vocabulary grows (the paper's model)"] == words[rises]
     readings = analysis.of_group(analysis.read(table, VOCABULARY), "paper")
     assert analysis.power_of_vocab(readings).power.value == pytest.approx(power, abs=0.1)
 

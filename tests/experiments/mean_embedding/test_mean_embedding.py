@@ -60,7 +60,7 @@ def whole(config, **planted):
 
 
 def verdicts(table, config):
-    return {c.statement: c.verdict for c in mean_embedding.claims.claims(table, config, CONTEXT)}
+    return {c.full_statement: c.verdict for c in mean_embedding.claims.claims(table, config, CONTEXT)}
 
 
 def test_one_seed_tunes_and_the_others_follow_up():
@@ -90,24 +90,21 @@ def test_adam_and_coupled_adam_get_the_same_constants():
 
 def test_claims_follow_the_planted_values():
     claim_verdicts = verdicts(whole(CONFIG), CONFIG)
-    assert len(claim_verdicts) == 25 and set(claim_verdicts.values()) == {"supported"}
+    assert len(claim_verdicts) == 18 and set(claim_verdicts.values()) == {"supported"}
 
 
 def test_the_seed_that_selects_a_rate_does_not_judge():
-    """With two judging seeds only the statements that hold at every rate are judged."""
     config = replace(CONFIG, seeds=(0, 1, 2))
     claims = mean_embedding.claims.claims(whole(config), config, CONTEXT)
     refused = {c.statement for c in claims if c.reason == "2 judging seeds: a claim needs at least 3"}
-    assert len(refused) == 18 and not any("sum to zero" in s or "to rounding" in s for s in refused)
+    assert refused == {c.statement for c in claims}
     table = whole(CONFIG)
     table.loc[table["run.seed"] == 0, "valid_bits_per_byte"] += 9.0
     assert verdicts(table, CONFIG) == verdicts(whole(CONFIG), CONFIG)
 
 
 def test_a_loss_claim_allows_for_the_choice_of_the_rate():
-    statement = (
-        "if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam (tied head)"
-    )
+    statement = "with √d times the rate in the embedding, Coupled Adam has no higher loss than Adam (tied head)"
     table = whole(CONFIG)
     coupled = (table["setting.optimizer.kind"] == "coupled_adam") & table["setting.model.tied"]
     scaled = table["run.learning_rates.output"] > table["run.learning_rates.hidden"]
@@ -140,18 +137,16 @@ def test_records_without_a_measure_do_not_judge_it():
     table = whole(CONFIG)
     table = table.drop(columns=[c for c in table if c.endswith(("against_hidden", "first_moment_sum"))])
     untested = [c for c in mean_embedding.claims.claims(table, CONFIG, CONTEXT) if c.reason]
-    assert len(untested) == 4 and {c.reason for c in untested} == {mean_embedding.claims.UNMEASURED}
+    assert len(untested) == 2 and {c.reason for c in untested} == {mean_embedding.claims.UNMEASURED}
 
 
 def test_claims_reverse_with_the_data(monkeypatch):
     """Negative control."""
-    monkeypatch.setitem(DRIFT, "SGD", 0.2)
     monkeypatch.setitem(DRIFT, "Adam", 1e-4)
     claim_verdicts = verdicts(whole(CONFIG, r_squared=0.4, scale=1.0), CONFIG)
     wrong = {s for s, v in claim_verdicts.items() if v == "contradicted"}
-    assert any(s.startswith("SGD leaves") for s in wrong) and not any("momentum" in s for s in wrong)
     assert sum("Adam moves" in s for s in wrong) == sum("linear in token frequency" in s for s in wrong) == 2
-    assert sum("order of magnitude" in s for s in wrong) == 2
+    assert sum("has the order of" in s for s in wrong) == 2
 
 
 def test_a_better_fit_does_not_contradict_the_claim():

@@ -22,13 +22,13 @@ CONTEXT = {"experiment": "pretrain_1b", "preset": "laptop", "corpus": "none", "c
 
 # Keys of `verdicts`, with the statements of the claims.
 BETTER, THROUGHOUT = (
-    "√d is better than one rate for all",
-    "√d has a lower loss than one rate for all at every measured step",
+    f"{pretrain_1b.claims.BETTER} (at the end)",
+    f"{pretrain_1b.claims.BETTER} (at every measured step)",
 )
 NEAR, LITTLE = "√d is within 0.02 nats of the best ratio", "larger ratios gain little over √d"
 SHRINKS = "the gain of larger ratios over √d shrinks during training"
-BY_WORD = f"{BETTER}, by word"
-BY_WORD_THROUGHOUT = f"{BETTER}, by word, at every scored step"
+BY_WORD = f"{pretrain_1b.claims.BETTER_BY_WORD} (at the end)"
+BY_WORD_THROUGHOUT = f"{pretrain_1b.claims.BETTER_BY_WORD} (at every scored step)"
 
 
 def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, runs=None, curvature=0.01, shrinks=0.05):
@@ -74,7 +74,7 @@ def tuned_table(best_rate, **planted):
 
 
 def verdicts(table, config=CONFIG):
-    return {c.statement: c.verdict for c in pretrain_1b.claims.claims(table, config, CONTEXT)}
+    return {c.full_statement: c.verdict for c in pretrain_1b.claims.claims(table, config, CONTEXT)}
 
 
 def test_the_paper_preset_trains_table_3():
@@ -143,7 +143,7 @@ def test_one_rate_for_all_is_judged_at_its_own_rate():
     at_one = whole["run.learning_rates.embedding"] == whole["run.learning_rates.hidden"]
     judging = whole[at_one & whole["run.seed"].isin(TUNED.seeds)]
     assert set(judging["run.learning_rates.hidden"]) == {0.003, 0.006}
-    claims = {c.statement: c for c in pretrain_1b.claims.claims(whole, TUNED, CONTEXT)}
+    claims = {c.full_statement: c for c in pretrain_1b.claims.claims(whole, TUNED, CONTEXT)}
     assert {claims[x].verdict for x in (BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT)} == {"contradicted"}
     at_rates = [
         pretrain_1b.analysis.values_by_seed(whole, TUNED, 1.0, "valid_loss", own_rate=own) for own in (False, True)
@@ -151,7 +151,7 @@ def test_one_rate_for_all_is_judged_at_its_own_rate():
     np.testing.assert_allclose(np.subtract(*at_rates), math.log(2) ** 2, rtol=1e-6)
     assert "1 at its own η = 0.006" in pretrain_1b.analysis.summary(whole, TUNED)
     at_edge = pretrain_1b.claims.claims(tuned_table(0.003, own_rate=0.012), TUNED, CONTEXT)
-    for claim in (c for c in at_edge if c.statement in (BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT)):
+    for claim in (c for c in at_edge if c.full_statement in (BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT)):
         assert claim.verdict == "unresolved" and "η at 1" in claim.note
 
 
@@ -160,13 +160,15 @@ def test_claims_about_a_small_model_are_our_results():
     assert all(source.startswith("our result") for source in sources)
     wide = dataclasses.replace(CONFIG, width=Config().width)
     claims = pretrain_1b.claims.claims(table(wide), wide, CONTEXT)
-    assert {c.source for c in claims if c.statement != SHRINKS} == {f"Hayou & Liu 2025, figure {n}" for n in (4, 5)}
+    assert {c.source for c in claims if c.full_statement != SHRINKS} == {
+        f"Hayou & Liu 2025, figure {n}" for n in (4, 5)
+    }
 
 
 def test_the_best_ratio_is_judged_at_a_tuned_rate():
     claims = pretrain_1b.claims.claims(table(best=400.0), CONFIG, CONTEXT)
     untested = [c for c in claims if c.verdict == NOT_TESTED]
-    assert {c.statement for c in untested} == {NEAR, LITTLE, SHRINKS}
+    assert {c.full_statement for c in untested} == {NEAR, LITTLE, SHRINKS}
     for claim in untested:
         assert "η = 0.003 was not tuned" in claim.reason and "is the largest tried" in claim.reason
 
@@ -174,7 +176,7 @@ def test_the_best_ratio_is_judged_at_a_tuned_rate():
 def test_the_best_ratio_is_not_judged_at_an_edge_rate():
     claims = pretrain_1b.claims.claims(tuned_table(0.012, best=400.0), TUNED, CONTEXT)
     untested = [c for c in claims if c.verdict == NOT_TESTED]
-    at_edge = {c.statement for c in untested if c.reason == "η = 0.012 is at the edge of its grid"}
+    at_edge = {c.full_statement for c in untested if c.reason == "η = 0.012 is at the edge of its grid"}
     assert at_edge == {NEAR, LITTLE, SHRINKS}
 
 
@@ -183,7 +185,7 @@ def test_a_small_gain_at_the_largest_ratio_is_unresolved():
     largest = TUNED.ratios[-1]
     for best, verdict in ((largest, "unresolved"), (largest / 2, "supported")):
         claims = pretrain_1b.claims.claims(tuned_table(0.006, best=best, curvature=0.002), TUNED, CONTEXT)
-        about_larger = [claim for claim in claims if claim.statement in (NEAR, LITTLE, SHRINKS)]
+        about_larger = [claim for claim in claims if claim.full_statement in (NEAR, LITTLE, SHRINKS)]
         assert [claim.verdict for claim in about_larger] == [verdict] * 3
         assert [f"ratio {largest:g}" in claim.note for claim in about_larger] == [best == largest] * 3
 
@@ -212,7 +214,7 @@ def test_words_are_scored_at_equal_distances_and_only_if_asked():
     (claim,) = (
         c
         for c in pretrain_1b.claims.claims(table(at_end), at_end, CONTEXT)
-        if c.verdict == NOT_TESTED and c.statement == BY_WORD_THROUGHOUT
+        if c.verdict == NOT_TESTED and c.full_statement == BY_WORD_THROUGHOUT
     )
     assert claim.reason == "words are scored only at the end of training"
 

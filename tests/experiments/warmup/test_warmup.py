@@ -93,8 +93,11 @@ def followed(config):
         settings = [c._replace(runs=[*c.runs, *new[c.label]]) for c in settings]
 
 
+LASTING = "AdamW without warm-up keeps a gap (to the best warm-up)"
+
+
 def verdicts(table, config=CONFIG):
-    return {c.statement: c.verdict for c in warmup.claims.claims(table, config, CONTEXT)}
+    return {c.full_statement: c.verdict for c in warmup.claims.claims(table, config, CONTEXT)}
 
 
 def test_groups_share_programs_where_only_traced_numbers_differ(whole):
@@ -162,8 +165,8 @@ def test_claims_reverse_with_the_data(monkeypatch):
         "LionAR's first updates change representations more than later updates",
         "LionAR without momentum is much worse",
         "LionAR with high momentum needs no warm-up",
-        "AdamW without warm-up keeps a lasting gap",
-        "AdamW without warm-up keeps a gap to the reference warm-up",
+        "AdamW without warm-up keeps a gap (to the best warm-up)",
+        "AdamW without warm-up keeps a gap (to the reference warm-up)",
     }
 
 
@@ -194,7 +197,7 @@ def test_a_verdict_that_depends_on_a_grid_edge_is_unresolved(whole):
         swapped = (table["setting.optimizer.kind"] == "adamw") & ((table["run.warmup_steps"] == 0) == without)
         swapped &= table["run.learning_rates.hidden"].isin(swap)
         table.loc[swapped, "run.learning_rates.hidden"] = table["run.learning_rates.hidden"][swapped].map(swap)
-        (claim,) = [c for c in warmup.claims.claims(table, CONFIG, CONTEXT) if c.statement.endswith("a lasting gap")]
+        (claim,) = [c for c in warmup.claims.claims(table, CONFIG, CONTEXT) if c.full_statement == LASTING]
         assert claim.verdict == verdict  # with warm-up a better rate could only widen the gap
         assert ("edge of its grid: AdamW at 0%" in claim.note) == without
 
@@ -226,8 +229,8 @@ def test_diverged_rates_are_skipped_and_groups_reported(whole):
     lost = table["setting.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
     claim_verdicts = verdicts(table)
-    assert claim_verdicts["LionA without warm-up keeps a gap"] == "unresolved"
-    assert claim_verdicts["LionAR without warm-up keeps a gap"] == "supported"
+    assert claim_verdicts["LionA without warm-up keeps a gap (to the best warm-up)"] == "unresolved"
+    assert claim_verdicts["LionAR without warm-up keeps a gap (to the best warm-up)"] == "supported"
     assert "nan" not in warmup.analysis.summary(table, CONFIG)
     assert warmup.figure.figure(table, CONFIG, preset="laptop", corpus="none", partial=(1, 2)).axes
 
@@ -276,7 +279,10 @@ def test_a_rate_at_the_edge_of_stability_decides_nothing():
     unstable = (table["run.learning_rates.hidden"] == best) & (table["run.warmup_steps"] > 0)
     table.loc[unstable & table["run.seed"].isin(config.more_seeds[::2]), "valid_loss"] += 1.0
     by_seed = analysis.gap_at_best_rates(table, config, "LionA", 0.05)
-    assert by_seed.value < -0.2 and verdicts(table, config)["LionA without warm-up keeps a gap"] == "unresolved"
+    assert (
+        by_seed.value < -0.2
+        and verdicts(table, config)["LionA without warm-up keeps a gap (to the best warm-up)"] == "unresolved"
+    )
 
 
 def stable_claim(table, config):
@@ -395,7 +401,7 @@ def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
     for _ in range(100):
         losses = means + 0.02 * rng.normal(size=len(table)) + 0.3 * (rng.random(len(table)) < unstable)
         claims = warmup.claims.claims(table.assign(valid_loss=losses), config, CONTEXT)
-        counts.update(claim.verdict for claim in claims if claim.statement.endswith("keeps a lasting gap"))
+        counts.update(claim.verdict for claim in claims if claim.full_statement == LASTING)
     assert counts.total() == 100 and counts[wrong] <= 5
 
 

@@ -5,7 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from lvp.analysis.claims import NOT_TESTED, Claim, Question, Seeds, judge, merged, refusal, table
+from lvp.analysis.claims import (
+    MIXED,
+    NOT_TESTED,
+    Claim,
+    Finding,
+    Question,
+    Seeds,
+    findings,
+    in_setting,
+    judge,
+    measurements,
+    refusal,
+    table,
+)
 from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
@@ -107,11 +120,11 @@ def test_bad_claims(change):
 
 def test_table_has_one_line_per_claim_and_equal_columns():
     claims = [claim(), claim(note="a | b\nc"), claim(value=None, interval=None, verdict="unresolved")]
-    lines = table(claims).splitlines()
+    lines = table([Finding({"": each}) for each in claims]).splitlines()
     assert len(lines) == 2 + 3
     bars = {line.replace("\\|", "").count("|") for line in lines}
     assert len(bars) == 1
-    assert "−0.43 [−0.61, −0.25]" in lines[2] and "0123456789 |" in lines[2]
+    assert "−0.43 [−0.61, −0.25]" in lines[2]
     assert "| – | unresolved |" in lines[4]
     assert len(table([]).splitlines()) == 2
 
@@ -130,7 +143,7 @@ def test_table_has_one_line_per_claim_and_equal_columns():
     ],
 )
 def test_numbers_have_the_digits_that_their_interval_supports(value, interval, text):
-    assert f"| {text} |" in table([claim(value=value, interval=interval)])
+    assert f"| {text} |" in table(findings({"": [claim(value=value, interval=interval)]}))
 
 
 def test_a_claim_about_values_is_judged_by_their_t_interval():
@@ -170,10 +183,27 @@ def test_seeds_that_cannot_judge_are_refused_in_one_line(judging, selecting, say
     assert line.startswith(says) and bool(line) == bool(says) and "\n" not in line
 
 
-def test_claims_of_several_corpora_are_merged():
-    one = claim(corpus="a", commit="x")
-    others = [claim(corpus="b", commit="x"), claim(corpus="b", commit="x", value=9.0, interval=None)]
-    assert merged([one, *others]) == [replace(one, corpus="a, b"), others[1]]
+def test_measurements_of_a_statement_are_one_finding():
+    """Equal measurements are listed once. Corpora are not pooled, and a disagreement is visible."""
+    tied, untied = claim(variant="tied"), claim(variant="untied", value=9.0, interval=None, verdict="unresolved")
+    (found,) = findings({"a": [tied, untied], "b": [tied]})
+    assert found.claims == {"tied, a and b": tied, "untied, a": untied} and found.verdict == MIXED
+    assert "(supported: tied, a and b; unresolved: untied, a)" in found.sentence
+    (alone,) = findings({"a": [tied]})
+    assert (list(alone.claims), alone.verdict, alone.sentence) == (["tied"], tied.verdict, tied.statement)
+    untested = claim(variant="untied", verdict=NOT_TESTED, reason="r")
+    (found,) = findings({"a": [tied, untested]})
+    assert found.verdict == tied.verdict and findings({"a": [untested]})[0].verdict == NOT_TESTED
+    assert len(findings({"a": [tied, claim(statement="other"), claim(source="our result, after p")]})) == 3
+    with pytest.raises(InputError, match="need different variants"):
+        findings({"a": [tied, claim(variant="tied", value=9.0, interval=None)]})
+
+
+def test_a_papers_sentence_is_judged_in_its_own_setting_only():
+    assert in_setting("p, figure 1", "> 0", of_paper=True) == {"source": "p, figure 1", "paper_value": "> 0"}
+    ours = claim(**in_setting("p, figure 1", "> 0", of_paper=False))
+    (finding,) = findings({"a": [ours]})
+    assert finding.ours and "| after p, figure 1 | > 0 |" in table([finding])
 
 
 def test_an_untested_claim_keeps_its_value_and_the_reason():
@@ -182,7 +212,9 @@ def test_an_untested_claim_keeps_its_value_and_the_reason():
     claim = question.answer(Measurement.over_seeds([0.9, 1.0]), context, Seeds((0, 1)), reason="r")
     assert (claim.verdict, claim.value) == (NOT_TESTED, pytest.approx(0.95))
     assert claim.sentence == "s (2 judging seeds: a claim needs at least 3)"
-    assert f"| {NOT_TESTED}: 2 judging seeds: a claim needs at least 3 |" in table([claim])
+    found = findings({"": [claim]})
+    assert f"| {NOT_TESTED} |" in table(found)
+    assert measurements(found) == "1. `e`: 2 judging seeds: a claim needs at least 3.\n"
     assert question.answer(Measurement.over_seeds([0.9, 1.0, 1.1]), context, Seeds((0, 1, 2))).sentence == "s"
     other = question.answer(Measurement.over_seeds([0.9, 1.0, 1.1]), context, Seeds((0, 1, 2)), reason="r")
     assert other.sentence == "s (r)"

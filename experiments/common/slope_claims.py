@@ -1,0 +1,44 @@
+"""Claims about the power of the width that optima follow. No single width may decide them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lvp import analysis
+from lvp.analysis import Optimum
+from lvp.analysis.claims import Claim, Question, Seeds, judge
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.slopes import without_each
+
+
+def answer(
+    question: Question, widths: Sequence[int], best: Sequence[Optimum], context: Mapping[str, str], seeds: Seeds
+) -> Claim:
+    """The claim about the slope of ln optimum over ln width.
+
+    It is unresolved if the verdict is another one without one of the widths. The note gives the scatter about the power
+    law and the slopes without each width.
+
+    Args:
+      widths: [W].
+      best: W optima.
+      context, seeds: as in `Question.answer`.
+    """
+    fit, others = analysis.slope(widths, best), without_each(widths, best)
+    notes = [question.note, f"{fit.num_points} of {len(widths)} widths resolved"]
+    if fit.lack_of_fit == fit.lack_of_fit:
+        notes.append(f"p of the scatter about the power law {fit.lack_of_fit:.2g}")
+    if fit.num_points > 2:
+        slopes = [other.slope for other in others.values()]
+        notes.append(f"{min(slopes):.2f} to {max(slopes):.2f} without one width")
+    noted = replace(question, note="; ".join(filter(None, notes)).replace("-", "−"))
+    claim = noted.answer(Measurement(fit.slope, fit.interval), context, seeds)
+    if claim.verdict not in ("supported", "contradicted"):
+        return claim
+    verdicts = {
+        width: judge(other.slope, other.interval, claimed=question.claimed, rivals=question.rivals)
+        for width, other in others.items()
+    }
+    if deciding := [f"{width:g}" for width, verdict in verdicts.items() if verdict != claim.verdict]:
+        note = f"would be {claim.verdict}, but not without width {' or '.join(deciding)}"
+        return replace(claim, verdict="unresolved", note=f"{claim.note}; {note}")
+    return claim
