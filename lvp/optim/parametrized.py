@@ -45,7 +45,6 @@ under `RULES` except "sp". Other functions are not refused: their unit is not kn
 there, because a rule's width would be injected as an array too.
 """
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -132,7 +131,7 @@ def parametrized(
         partial that binds `learning_rate`, `update_multiplier`, `weight_decay` or an option that the function does not
         have; `b1` or `b2` is outside [0, 1), or `eps` is negative. From `init`: a parameter has no role or unknown
         axes, or its role has no row; a declaration decides no parameter's role; a matrix has another width or
-        vocabulary.
+        vocabulary; `rates` or `weight_decay` names the embedding or the head of a model with a tied matrix.
 
     Example:
       >>> import optax
@@ -149,12 +148,28 @@ def parametrized(
     factories = factories_of(factory, tuple(chosen), tuple(chosen))
     of_rates = _rates_by_role(factories, chosen, learning_rate, rates, peak_learning_rate, kwargs)
     settings = _settings_by_role(factories, chosen, of_rates, weight_decay, decay)
-    check = functools.partial(check_parameters, chosen=chosen)
+    named = {role for given in (rates, weight_decay) if isinstance(given, Mapping) for role in given}
+
+    def check(leaves: Sequence[roles.Leaf]) -> None:
+        check_parameters(leaves, chosen)
+        _check_tied({leaf.role for leaf in leaves}, named)
+
     made = Parametrized(*partition(factories, settings, declarations=declarations, check=check, **kwargs))
     made.table, made.settings, made.declarations = chosen, settings, declarations
     made.options = {role: {name: _option(own, kwargs, name) for name in OPTIONS} for role, own in factories.items()}
     made.masks = {role: _mask(own, kwargs) for role, own in factories.items()}
     return made
+
+
+def _check_tied(present: set[str], named: set[str]) -> None:
+    """Checks that no rate or decay is for an embedding or head that a tied matrix replaces.
+
+    Raises:
+      InputError: there is such a rate or decay, which would act on no parameter.
+    """
+    lost = sorted(named & {"embedding", "output"} - present)
+    if lost and "tied" in present:
+        raise InputError(f"rates or weight_decay names {lost[0]!r}, but the model has one tied matrix: name 'tied'")
 
 
 def _option(factory: Factory, kwargs: Mapping[str, Any], name: str) -> Any:

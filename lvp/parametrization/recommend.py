@@ -32,7 +32,7 @@ from lvp.parametrization.token_frequencies import TokenFrequencies, token_freque
 # Factors on LVP's embedding rate that are worth training next; docs/transfer.md has the ratios of tuned references.
 SWEEP = (1.0, 4.0, 16.0)
 TUNED_SWEEP = (0.5, 1.0, 2.0)  # factors on a tuned or published rate
-MOVED = 4.0  # factor between the moved and the unchanged rate from which both are worth training
+MOVED = 2.0  # factor between the moved and the unchanged rate above which both are worth training
 SHORT = 0.1  # part of the training below which the timescale of a decay is a warning
 UNEQUAL = 4.0  # quotient of two roles' decays per step that is a warning
 LARGE = 10.0  # quotient of an embedding's rate and its init std that is a warning
@@ -155,17 +155,31 @@ class Recommendation:
         return self.embedding_lr is not None or PAPER_RULES[self.rule].muon
 
     @property
+    def adam_lr(self) -> float:
+        """The rate of the hidden matrices in the unit of Adam's rate, from which the other roles' rates follow."""
+        return self.embedding.learning_rate / self.table[self.embedding.role].lr_multiplier
+
+    @property
+    def tries_unmoved(self) -> bool:
+        """True if `sweep` ends with the tuned rate of the smaller model.
+
+        The best rate of rows that are not multiplied by √d may not move at all. It is worth training if the rule moves
+        it by a factor above `MOVED`.
+        """
+        rate, small = self.embedding.learning_rate, self.embedding.base_learning_rate
+        return self.embedding_lr is not None and (small or 0.0) > MOVED * rate and self.token_rows != "sqrt"
+
+    @property
     def sweep(self) -> tuple[float, ...]:
         """Three embedding rates worth training next.
 
-        They are `TUNED_SWEEP` times a tuned rate, or the rate of rows times √d or of a tied matrix. Other rates are
-        `SWEEP` times LVP's rate. A tuned rate of rows that are not multiplied by √d may not move at all. So if the rule
-        moves it by a factor of `MOVED` or more, the three rates go from the moved to the unchanged rate.
+        They are `TUNED_SWEEP` times a tuned rate, or the rate of rows times √d, of a tied matrix or beside Muon. Other
+        rates are `SWEEP` times LVP's rate. If `tries_unmoved`, they go from the moved to the unchanged rate.
         """
         rate, small = self.embedding.learning_rate, self.embedding.base_learning_rate
-        if self.embedding_lr is not None and small and small >= MOVED * rate and self.token_rows != "sqrt":
+        if self.tries_unmoved and small is not None:
             return (rate, math.sqrt(rate * small), small)
-        if self.embedding_was_tuned or self.tied or self.token_rows == "sqrt":
+        if self.embedding_was_tuned or self.tied or self.token_rows == "sqrt" or self.optimizer == "muon":
             return tuple(rate * factor for factor in TUNED_SWEEP)
         return tuple(self.embedding_by_rule["lvp"] * factor for factor in SWEEP)
 
@@ -229,8 +243,8 @@ def recommend(
         transfers them. None: they were tuned on this model.
       rule: one of `PAPER_RULES`.
       optimizer: of the hidden matrices, one of `OPTIMIZERS`; AdamW trains the other roles. Under "muon", `hidden_lr` is
-        the rate of `optax.contrib.muon` without `consistent_rms`. The advice is in the unit of Adam's rate, which is
-        hidden_lr / (0.2 √width): with `consistent_rms=0.2` Muon updates a width × width matrix by the same amount.
+        the rate of `optax.contrib.muon` without `consistent_rms`, tuned at this size. The other roles' rates follow
+        from hidden_lr / (0.2 √width), the rate of Adam that updates a width × width matrix by the same amount.
       axes: axis → rule, as in `scale`.
       embedding_lr: the tuned rate of the smaller model's embedding and learned positions; None takes the rule's.
       kappa: κ of "interpolated", in [0, 1], the same at both sizes.
@@ -246,12 +260,12 @@ def recommend(
       A `Recommendation`; `print` shows it as a report.
 
     Raises:
-      InputError: `target` or `base` is not a `Shape`; a rule, an axis, optimizer or token_rows is unknown; a rate, λ or
-        ε is not finite and above zero; β is outside [0, 1) at one of the sizes; κ is outside [0, 1] or given together
-        with counts; counts are not whole numbers of at least 0, are all zero, or are more than the vocabulary; there is
-        no base, and embedding_lr or a rule in `axes` is given; there is a decay rule and no weight_decay; a rule in
-        `axes` needs a size that a shape does not have, or does not go together with `rule`
-        (`lvp.parametrization.axes`).
+      InputError: `target` or `base` is not a `Shape`; the optimizer is Muon and there is a base; a rule, an axis,
+        optimizer or token_rows is unknown; a rate, λ or ε is not finite and above zero; β is outside [0, 1) at one of
+        the sizes; κ is outside [0, 1] or given together with counts; counts are not whole numbers of at least 0, are
+        all zero, or are more than the vocabulary; there is no base, and embedding_lr or a rule in `axes` is given;
+        there is a decay rule and no weight_decay; a rule in `axes` needs a size that a shape does not have, or does not
+        go together with `rule` (`lvp.parametrization.axes`).
 
     Example:
       >>> from lvp.parametrization import Shape
@@ -275,6 +289,11 @@ def recommend(
         check_above_zero("steps", steps)
     if optimizer not in OPTIMIZERS:
         raise unknown("optimizer", optimizer, OPTIMIZERS)
+    if optimizer == "muon" and base is not None:
+        raise InputError(
+            f"optimizer 'muon' with a smaller model is not measured: give Muon's rate tuned at width {target.width}, "
+            "without base (--from-width)"
+        )
     adam = {"b1": b1, "b2": b2, "eps": eps}
     asked = _Asked(
         rule, optimizer, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam, tied
@@ -438,6 +457,8 @@ class _Asked:
             rows = " / √d" if row.role == "embedding" and self.enlarged(self.target) != 1.0 else ""
             factors = None if scaling is None else scaling[row.role]
             rate = rates[row.role] * (1.0 if factors is None else factors.rate)
+            if row.role == "hidden" and self.optimizer == "muon":
+                rate = self.hidden_lr
             decay = None if self.weight_decay is None else self.weight_decay * row.decay
             if factors is not None and decay is not None:
                 decay *= factors.decay
@@ -514,7 +535,8 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
             f"{embedding.init_std:.4g}: a step of Adam replaces a row. If {asked.hidden_lr:.4g} is Muon's rate, give "
             'optimizer="muon" (--optimizer muon).'
         )
-    if not PAPER_RULES[asked.rule].muon and hidden.learning_rate >= hidden.init_std:
+    of_adam = asked.optimizer != "muon" and not PAPER_RULES[asked.rule].muon
+    if of_adam and hidden.learning_rate >= hidden.init_std:
         ratio = hidden.learning_rate / hidden.init_std
         made.append(
             f"hidden rate {hidden.learning_rate:.4g} is {ratio:.3g} times the init std {hidden.init_std:.4g} of hidden "
@@ -554,7 +576,7 @@ def _decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | None) -
         text.append(f"weight decay {decays[fastest]:.4g} has a timescale of {times}.")
     if text and shrink > shrinks["hidden"]:
         equal = {name: float(f"{decays[name] * shrinks['hidden'] / shrinks[name]:.3g}") for name in decays}
-        text.append(f"All matrices have the timescale of hidden matrices with weight_decay={equal}.")
+        text.append(f"All matrices have the timescale of hidden matrices with weight_decay={equal} at these rates.")
     return [" ".join(text)] if text else []
 
 

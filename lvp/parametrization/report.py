@@ -26,7 +26,7 @@ def text(advice: "Recommendation", evidence: bool = False) -> str:
     """
     rows = aligned(_rows(advice) if evidence else _short_rows(advice))
     warnings = [line for words in advice.warnings for line in textwrap.wrap(f"warning: {words}", LINE)]
-    blocks = [[_heading(advice), *rows], [*_sweep(advice, evidence), *warnings]]
+    blocks = [[*_heading(advice), *rows], [*_sweep(advice, evidence), *warnings]]
     if evidence:
         blocks[0] += _symbols(advice)
         blocks += _training(advice)
@@ -55,13 +55,18 @@ def _short_rows(advice: "Recommendation") -> list[tuple[str, ...]]:
     return rows + [(", ".join(names), *(numbers[i] for i in shown)) for numbers, names in by_numbers.items()]
 
 
-def _heading(advice: "Recommendation") -> str:
+def _heading(advice: "Recommendation") -> list[str]:
     kappa = "" if advice.kappa is None else f", κ {advice.kappa:.4g}"
     size = f"{advice.rule}: width {advice.width}, vocab {advice.vocab}{kappa}"
     of = "Muon's rate" if advice.optimizer == "muon" else "the hidden rate"
     own = "" if advice.embedding_lr is None else f" and the embedding's {advice.embedding_lr:g}"
-    small = "this model" if advice.from_width is None else f"a model of {advice.base}"
-    return f"{size}; from {of} {advice.hidden_lr:g}{own} of {small}"
+    if advice.from_width is None:
+        return [f"{size}; from {of} {advice.hidden_lr:g} of this model"]
+    lines = [f"{size}; from {of} {advice.hidden_lr:g}{own} of a model of {advice.base}"]
+    if advice.embedding_lr is None and advice.rule != "sp":
+        rate = advice.embedding.base_learning_rate
+        lines.append(f"Its embedding rate is {rate:.4g} by the rule. If you tuned that rate, give --embedding-lr.")
+    return lines
 
 
 def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
@@ -107,9 +112,9 @@ def _symbols(advice: "Recommendation") -> list[str]:
 def _constants(advice: "Recommendation") -> list[str]:
     if advice.embedding_lr is not None or advice.rule == "sp":
         return []
-    if advice.from_width is None:
-        return ["With an embedding rate tuned on a smaller model, give it: --from-width, --hidden-lr, --embedding-lr."]
-    return ["The rule gives the embedding rate of the smaller model. If you tuned that rate, give --embedding-lr."]
+    if advice.from_width is not None:
+        return []
+    return ["With an embedding rate tuned on a smaller model, give it: --from-width, --hidden-lr, --embedding-lr."]
 
 
 def _training(advice: "Recommendation") -> list[list[str]]:
@@ -154,22 +159,20 @@ def _side_by_side(advice: "Recommendation") -> list[list[str]]:
 def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
     """The embedding rates to try, with the reason for `evidence`."""
     text = f"Try the embedding rates {', '.join(f'{rate:.3g}' for rate in advice.sweep)}"
-    unmoved = advice.sweep[-1] == advice.embedding.base_learning_rate
     if not evidence:
-        text += f"{', from the moved to the unchanged rate' * unmoved} (--evidence: why).{_outside(advice)}"
-        return textwrap.wrap(text, LINE)
-    if unmoved:
+        text += ", from the moved to the unchanged rate" * advice.tries_unmoved
+        return textwrap.wrap(f"{text} (--evidence: why).{_outside(advice)}", LINE)
+    if advice.tries_unmoved:
         why = "from the moved rate to the unchanged one: docs/width_vocab.md measured that plain rows keep theirs"
     elif advice.embedding_was_tuned:
         why = "half and twice the rate above"
-    elif advice.tied:
-        why = "half and twice the rate above"
-    elif advice.optimizer == "muon":
-        why = "1, 4 and 16 times LVP's rate; docs/muon.md has ratios that were tuned under Muon"
-    elif advice.token_rows == "sqrt":
-        why = "half and twice the rate above; docs/fresh_text.md has the measurement"
+    elif page := _page(advice):
+        why = f"half and twice the rate above; {page} has the measurement"
     else:
-        why = "1, 4 and 16 times LVP's rate; tuned small models took 4 to 16 times (docs/transfer.md)"
+        why = (
+            "1, 4 and 16 times LVP's rate; small models tuned at their own size took 4 to 16 times in docs/transfer.md "
+            "and LVP's rate in docs/pretrain_1b.md"
+        )
     text += (
         f", all other rates as above ({why}). If a run is expensive, try them at a smaller width first, and give "
         "--from-width and --embedding-lr. If the first or the last is the best, go on beyond it."
@@ -211,8 +214,19 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
     return blocks
 
 
+def _page(advice: "Recommendation") -> str:
+    """The page with the measurement of a model that the results of transfer do not cover; empty if they do."""
+    if advice.tied:
+        return "docs/tied.md"
+    if advice.optimizer == "muon":
+        return "docs/muon.md"
+    return "docs/fresh_text.md" if advice.token_rows == "sqrt" else ""
+
+
 def _outside(advice: "Recommendation") -> str:
     """The measured sizes, if this size is `FAR` outside of every committed result."""
+    if page := _page(advice):
+        return f" Measured at the small sizes of {page} only."
     if not advice.beyond or any(max(of.values()) < FAR for of in advice.beyond.values()):
         return ""
     name, times = min(advice.beyond.items(), key=lambda of: max(of[1].values()))

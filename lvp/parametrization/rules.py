@@ -159,7 +159,7 @@ PAPER_RULES: Mapping[str, PaperRule] = {
             "The rule gives the growth of the ratio of embedding to hidden rate: √d, for vocabularies much larger than "
             "the width. It does not give the constant. The paper uses 1.",
             "The paper's own check at width 2048 and vocabulary 32064 (Figure 4b): √d is near-optimal, larger ratios "
-            "gain little. The best ratios of our small models, d 32 to 256, are larger (docs/transfer.md).",
+            "gain little. Our small models took larger ratios in docs/transfer.md, and √d in docs/pretrain_1b.md.",
         ),
     ),
     "interpolated": PaperRule(

@@ -47,18 +47,22 @@ def _factory(advice: "Recommendation") -> tuple[list[str], list[str], list[str]]
     if not of_rule and advice.optimizer != "muon":
         return [], [], ["optax.adamw", *options]
     adam = f"functools.partial(optax.adamw, {', '.join(options)})" if options else "optax.adamw"
-    muon = "optax.contrib.muon" if of_rule else f"functools.partial(optax.contrib.muon, consistent_rms={ADAM_RMS})"
-    imports = ["import functools"] * (changed or not of_rule) + ["from lvp.roles import ROLES"]
-    return imports, [f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": {muon}}}'], ["factories"]
+    imports = ["import functools"] * changed + ["from lvp.roles import ROLES"]
+    lines = [f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": optax.contrib.muon}}']
+    if not of_rule:
+        rate = f"{advice.adam_lr:.6g} = {advice.hidden_lr:g} / ({ADAM_RMS} √{advice.width})"
+        lines.append(f"# {rate}, the rate of Adam with updates of Muon's size")
+        options = [f'rates={{"hidden": {advice.hidden_lr:g}}}']
+    return imports, lines, ["factories", *(options if not of_rule else [])]
 
 
 def _parametrized(advice: "Recommendation") -> tuple[list[str], list[str]]:
     """Imports, and a call of `optim.parametrized` at the rate of this model."""
     imports, lines, (factory, *options) = _factory(advice)
-    size, rate = f"width={advice.width}, vocab={advice.vocab}", f"{advice['hidden'].learning_rate:.6g}"
+    size, rate = f"width={advice.width}, vocab={advice.vocab}", f"{advice.adam_lr:.6g}"
     settings = [] if advice.weight_decay is None else [f"weight_decay={advice.weight_decay:.6g}"]
     arguments = [factory, f'"{advice.rule}"', rate, size, *settings]
-    if own := _own_table(advice, advice.embedding.learning_rate / advice["hidden"].learning_rate):
+    if own := _own_table(advice, advice.embedding.learning_rate / advice.adam_lr):
         imports = ["from lvp.parametrization import table", *imports]
         lines = [*lines, f'rates = table("{advice.rule}", {size}, {own})']
         arguments = [factory, "rates", rate, *settings]

@@ -270,18 +270,27 @@ def test_a_tuned_rate_that_the_rule_moves_far_is_tried_unmoved():
     """The rule moves the rate as √(d₀/d). Plain rows may want the rate of the small model."""
     near = advised(**SIZE, hidden_lr=1e-3, from_width=512, embedding_lr=0.01)
     assert near.sweep == pytest.approx([0.0025, 0.005, 0.01])  # half and twice the moved rate
+    assert "unchanged" not in str(near) + near.with_evidence()
+    between = advised(**SIZE, hidden_lr=1e-3, from_width=256, embedding_lr=0.01)
+    assert between.sweep == pytest.approx([0.01 * 8**-0.5, 0.01 * 8**-0.25, 0.01]) and "unchanged" in str(between)
     far = advised(**SIZE, hidden_lr=1e-3, from_width=32, embedding_lr=0.01)
     assert far.sweep == pytest.approx([0.00125, 0.01 * 8**-0.5, 0.01])
     rows = advised(**SIZE, hidden_lr=1e-3, from_width=32, embedding_lr=0.01, token_rows="sqrt")
     assert rows.sweep == pytest.approx([0.000625, 0.00125, 0.0025])
 
 
-def test_muons_rate_is_taken_in_the_unit_of_adam():
+def test_muon_keeps_its_rate_and_the_other_roles_have_adams():
     """Muon's update of a d × d matrix is d^(−1/2) per coordinate, and Adam's 0.2 with `consistent_rms`."""
-    muon = advised(**SIZE, hidden_lr=0.02, optimizer="muon")
-    adam = advised(**SIZE, hidden_lr=0.02 / (0.2 * 2048**0.5))
-    assert muon.roles == adam.roles and muon.hidden_lr == 0.02 and muon.sweep == adam.sweep
-    assert "consistent_rms=0.2" in muon.snippet and "Muon's rate 0.02" in str(muon) and not muon.warnings
+    muon = advised(**SIZE, hidden_lr=0.02, optimizer="muon", weight_decay=0.1)
+    adam = advised(**SIZE, hidden_lr=0.02 / (0.2 * 2048**0.5), weight_decay=0.1)
+    for advice in muon.roles:
+        if advice.role != "hidden":
+            assert advice == adam[advice.role]
+    assert muon["hidden"].learning_rate == 0.02 and muon["hidden"].decay_per_step == pytest.approx(0.002)
+    assert muon.adam_lr == pytest.approx(adam.hidden_lr) and "Muon's rate 0.02" in str(muon)
+    assert muon.sweep == pytest.approx([0.5 * x for x in (adam.sweep[0], 2 * adam.sweep[0], 4 * adam.sweep[0])])
+    with pytest.raises(InputError, match="give Muon's rate tuned at width 2048, without base"):
+        advised(**SIZE, hidden_lr=0.02, optimizer="muon", from_width=512)
     (warning,) = advised(**SIZE, hidden_lr=0.02).warnings  # control: taken for Adam's rate
     assert "--optimizer muon" in warning
     with pytest.raises(InputError, match="unknown optimizer 'mun'; did you mean muon"):

@@ -97,6 +97,18 @@ def test_the_shared_readout_of_mup():
     assert scale(Shape(64, 512), Shape(256, 512), "mup", init_std={"output": 0.0}).table["output"].init_std == 0
 
 
+@pytest.mark.parametrize("given", [{"rates": {"embedding": 0.1}}, {"weight_decay": {"output": 0.1, "hidden": 0.1}}])
+def test_a_setting_of_the_embedding_or_head_of_a_tied_model_is_refused(given):
+    """It would act on no parameter."""
+    params = {"wte": {"embedding": jnp.zeros((VOCAB, WIDTH))}}
+    build = functools.partial(optim.parametrized, optax.adamw, "lvp", 1e-3, width=WIDTH, vocab=VOCAB)
+    tied = [Declaration("wte/embedding", "tied")]
+    with pytest.raises(InputError, match="rates or weight_decay names '(embedding|output)', but .* name 'tied'"):
+        build(declarations=tied, **given).init(params)
+    build(declarations=tied, rates={"tied": 0.1}, weight_decay={"tied": 0.1}).init(params)
+    build(declarations=[Declaration("wte/embedding", "embedding")], **given).init(params)  # control
+
+
 def test_the_embeddings_factory_trains_a_tied_matrix():
     factories = dict.fromkeys(ROLES, optax.adamw) | {"embedding": functools.partial(optax.adamw, b1=0.5)}
     tx = optim.parametrized(factories, "lvp", 1e-3, width=64, vocab=512, declarations=declarations.GPT2)
