@@ -7,7 +7,7 @@ read the same bytes of text. The loss is the validation loss in bits per byte.
 Every shape (d, m) tunes the hidden rate together with the ratio. The selecting seeds train a coarse grid of both and
 choose η_hidden · d. The judging seeds, which are other seeds, train at least five ratios at this value.
 
-    python -m lvp.sweeps run fresh_text --preset laptop --corpus wikitext2         the paper's model, m 1024
+    python -m lvp.sweeps run fresh_text --preset laptop --corpus wikitext2         LayerNorm, sinusoidal, m 1024
     python -m lvp.sweeps run fresh_text --preset today --corpus wikitext2          RMSNorm, rotary positions, plain rows
     python -m lvp.sweeps run fresh_text --preset vocabulary --corpus wikitext2     m 512 to 8192 at d 64 and 128
     python -m lvp.sweeps run fresh_text --preset growing --corpus wikitext2        m = 8 d

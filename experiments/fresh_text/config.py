@@ -35,10 +35,10 @@ class Group(NamedTuple):
 
 # The grids are centred on the committed results and on two short runs; `docs/fresh_text.md` names them.
 GROUPS: Mapping[str, Group] = {
-    "paper": Group("the paper's model", "sqrt", {}, 0.2, 1.0),
-    "today": Group("today's model", "plain", _TODAY, 0.2, 64.0),
-    "decayed": Group("today's model, decay and schedule", "plain", _TODAY, 0.2, 64.0, "adamw", scheduled=True),
-    "muon": Group("today's model, Muon", "plain", _TODAY, 0.4, 64.0, "muon"),
+    "paper": Group("LayerNorm, sinusoidal", "sqrt", {}, 0.2, 1.0),
+    "today": Group("RMSNorm, rotary", "plain", _TODAY, 0.2, 64.0),
+    "decayed": Group("RMSNorm, rotary, decay and schedule", "plain", _TODAY, 0.2, 64.0, "adamw", scheduled=True),
+    "muon": Group("RMSNorm, rotary, Muon", "plain", _TODAY, 0.4, 64.0, "muon"),
 }
 
 

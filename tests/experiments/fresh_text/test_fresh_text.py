@@ -48,7 +48,7 @@ def test_blocks_share_the_runs_of_the_same_shape():
         assert configs("laptop", label) == configs("vocabulary", label)
     assert configs("vocabulary", "d 64, m 512") == configs("growing", "d 64, m 512")
     assert configs("vocabulary", "d 128, m 1024") == configs("growing", "d 128, m 1024")
-    assert configs("today", "d 96, m 1024") == configs("practice", "d 96, m 1024", ", today's model")
+    assert configs("today", "d 96, m 1024") == configs("practice", "d 96, m 1024", ", RMSNorm, rotary")
 
 
 def test_the_models_are_the_paper_s_and_today_s():
@@ -180,7 +180,7 @@ def test_the_power_of_d_is_recovered(power):
     answers = verdicts(table, LAPTOP)
     # Rows × √d: the power is larger by 1/2 in units of what enters the first block.
     of = {0.0: "d^0: one rate", 0.5: "d^(1/2)", 1.0: "d"}
-    start, model = "the best ratio η_E/η_hidden grows as", "the paper's model, m = 1024"
+    start, model = "the best ratio η_E/η_hidden grows as", "LayerNorm, sinusoidal, m = 1024"
     for other, text in of.items():
         expected = "supported" if other == power else "contradicted"
         assert answers[f"{start} {text} ({model}, as it is)"] == expected
@@ -199,8 +199,8 @@ def test_the_power_of_m_is_recovered(power, falls, rises):
     answers = verdicts(table, VOCABULARY)
     words = {None: "unresolved", 0: "contradicted", 1: "supported"}
     start = "at fixed d the best ratio η_E/η_hidden"
-    assert answers[f"{start} falls as the vocabulary grows (the paper's model)"] == words[falls]
-    assert answers[f"{start} rises as the vocabulary grows (the paper's model)"] == words[rises]
+    assert answers[f"{start} falls as the vocabulary grows (LayerNorm, sinusoidal)"] == words[falls]
+    assert answers[f"{start} rises as the vocabulary grows (LayerNorm, sinusoidal)"] == words[rises]
     readings = analysis.of_group(analysis.read(table, VOCABULARY), "paper")
     assert analysis.power_of_vocab(readings).power.value == pytest.approx(power, abs=0.1)
 
