@@ -11,7 +11,8 @@ OPTIMUM_HEADER = f"{'best η_E':>10} {'95 % interval':>20} {'loss':>7}"
 
 def optimum_row(best: Optimum) -> tuple[str, str]:
     """The columns of an optimum under `OPTIMUM_HEADER`, and its flags. A dash stands for an unknown value."""
-    interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
+    low, high = best.interval
+    interval = f"≤ {high:.4g}" if low == 0 else f"≥ {low:.4g}" if np.isinf(high) else f"{low:.4g} … {high:.4g}"
     if np.isnan(best.interval).any():
         interval = "– (one seed)" if np.isfinite(best.rate) and not best.degrees_of_freedom else "–"
     rate, loss = (format(x, spec) if np.isfinite(x) else "–" for x, spec in ((best.rate, ".4g"), (best.loss, ".3f")))

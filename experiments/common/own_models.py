@@ -153,7 +153,7 @@ def experiment(
         question=question,
         presets=presets if train is None else {p: replace(runs, corpus="own") for p, runs in presets.items()},
         settings=settings,
-        summary=summary,
+        summary=partial(summary, rule=rule),
         figure=figure,
         claims=claims,
         calculate=None if train is None else partial(_calculated, train, rule),
@@ -328,7 +328,10 @@ def _calculated(train: Callable, rule: Rule | None, arguments: Mapping[str, Any]
     )
 
 
-ETA = "η: rate of the hidden matrices; loss: at the vertex of a parabola through the train losses"
+ETA = (
+    "η: rate of the hidden matrices; loss: at the vertex of a parabola near the train losses; notes: docs/statistics.md"
+)
+NEAR = 0.02  # relative distance to the best loss of the shaded rates in the figure
 
 
 # --- the results ------------------------------------------------------------------------------------------------------
@@ -342,11 +345,14 @@ def losses(table, config: Runs) -> list[np.ndarray]:
     return [losses_by_seed_and_rate(each, config.rates, config.seeds, rate=rate) for each in rows]
 
 
-def summary(table, config: Runs) -> str:
+def summary(table, config: Runs, rule: Rule | None = None) -> str:
     """A line per width, and the slope of the best rate."""
     best = analysis.optima(config.rates, losses(table, config))
-    lines = [f"{'width':>6} {OPTIMUM_HEADER.replace('η_E', '  η')}  notes"]
-    lines += [f"{width:>6} {' '.join(optimum_row(each))}" for width, each in zip(config.widths, best, strict=True)]
+    lines = [f"{'width':>6} {OPTIMUM_HEADER.replace('best η_E', '  best η')} {'embedding':>10}  notes"]
+    for width, each in zip(config.widths, best, strict=True):
+        numbers, flags = optimum_row(each)
+        factor = f"η × {config.table(width, rule)['embedding'].lr_multiplier:.3g}"
+        lines.append(f"{width:>6} {numbers} {factor:>10}  {'; '.join(filter(None, (flags, *each.notes)))}")
     return "\n".join([*lines, slope_line(analysis.slope(config.widths, best), config.widths, "η"), ETA])
 
 
@@ -356,7 +362,8 @@ def figure(table, config: Runs, **origin):
         config.widths,
         config.rates,
         losses(table, config),
-        title="Best learning rate by width",
-        rate_label="learning rate η",
+        title="Best learning rate of the hidden matrices by width",
+        rate_label="learning rate η of the hidden matrices",
+        tolerance=NEAR,
         **origin,
     )

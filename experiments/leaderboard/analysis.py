@@ -83,8 +83,12 @@ def read(table, config: Config, entries: Mapping[str, Entry]) -> Reading:
 
 
 def _tuned_reference(table, config: Config, size_name: str) -> TunedReference | None:
-    size, settings = config.sizes[size_name], references(config)
-    rows = {name: rows_of(table, setting_of(config, ENTRIES[name], size)) for name in {x.entry for x in settings}}
+    size, every = config.sizes[size_name], references(config)
+    programs = {name: setting_of(config, ENTRIES[name], size) for name in {x.entry for x in every}}
+    # Some entries differ at other sizes only. A twin of the best reference is not another one.
+    distinct = {(repr(programs[x.entry]), repr(x.run(size, config.seeds[0]))): x for x in reversed(every)}
+    settings = list(reversed(distinct.values()))
+    rows = {name: rows_of(table, program) for name, program in programs.items()}
 
     def losses(setting: Reference, seeds) -> np.ndarray:
         return losses_of(rows[setting.entry], setting.run(size, config.seeds[0]), seeds)

@@ -161,6 +161,9 @@ def test_gaps_are_those_planted():
         assert {size: gap.mean() for size, gap in each.gaps.items()} == pytest.approx(planted, abs=2e-3)
         assert reading.worst(name).value == pytest.approx(gaps[name], abs=2e-3) and each.constant == 0.2
     assert {best.reference[1:] for size, best in reading.references.items() if size != BASE} == {(0.2, 4.0)}
+    # The judging seeds' losses are higher, but not as high as that of another reference. A twin is not another one.
+    twins = ("width × 8", "vocab × 8", "tokens × 8")
+    assert {reading.references[size].regret for size in twins} == {0.0}
 
 
 @pytest.mark.slow
