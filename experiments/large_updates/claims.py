@@ -9,7 +9,10 @@ from lvp.analysis.measurement import Measurement
 from lvp.experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
 from lvp.experiments.large_updates.config import GROUPS, Config
 
-SOURCE = "Kosson, Messmer & Jaggi 2024, appendix A"
+PAPER_C = "Kosson, Messmer & Jaggi 2024"
+SOURCE = f"{PAPER_C}, appendix A"
+BELOW_ZERO = (-np.inf, -ABOVE_ZERO[0])
+UNRELATED = 0.3  # largest correlation of unrelated quantities
 DIED = "difference in the fraction of dead ReLUs at the end"
 LOST = "difference in final accuracy, %"
 NOTICEABLE = 0.1  # relative change of the stable rank
@@ -21,8 +24,9 @@ def claims(table, config: Config, context) -> list[Claim]:
     seeds = Seeds(config.seeds)
     other_images = "" if _of_paper(config) else f"{config.corpus}; the paper trains on CIFAR-10"
     measured = [*_stable_rank(table, config), *_lost_accuracy(table, config), *_few_images(table, config)]
+    related = [*_dead_relus(table, config), *_correlations(table, config)]
     return [
-        *(question.answer(measurement, context, seeds) for question, measurement in _dead_relus(table, config)),
+        *(question.answer(measurement, context, seeds) for question, measurement in related),
         *(question.answer(measurement, context, seeds, reason=other_images) for question, measurement in measured),
     ]
 
@@ -64,6 +68,32 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             note=f"{DIED} between × {top:g} and × 1, at most {PREVENTED:g}; {seeds}",
         )
         yield question, Measurement.over_seeds(frozen - frozen_at_one)
+
+
+def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+    """Section 7: over all runs, the final accuracy falls with the dead ReLUs, and does not follow the stable rank."""
+    groups = [(name, scale) for name in config.groups for scale in config.scales if name != FEW]
+    if not groups:
+        return
+    accuracies = np.concatenate([accuracy(table, config, *group) for group in groups])
+    for statement, values, claimed in (
+        ("the final accuracy falls with the fraction of dead ReLUs", dead, BELOW_ZERO),
+        ("the final accuracy does not depend on the stable rank", _final_rank, (-UNRELATED, UNRELATED)),
+    ):
+        question = Question(
+            statement=statement,
+            **in_setting(f"{PAPER_C}, section 7", "best correlates", of_paper=_of_paper(config)),
+            claimed=claimed,
+            note=f"correlation over {len(accuracies)} runs of all groups and scales, Fisher's interval"
+            + (f"; at most {UNRELATED:g} in size" if claimed != BELOW_ZERO else ""),
+        )
+        of_runs = np.concatenate([values(table, config, *group) for group in groups])
+        yield question, Measurement.correlation(of_runs, accuracies)
+
+
+def _final_rank(table, config: Config, name: str, scale: float) -> np.ndarray:
+    """Mean stable ranks at the end [seeds]."""
+    return over_epochs(table, config, name, scale, "stable_rank.mean")[:, -1]
 
 
 def _stable_rank(table, config: Config) -> Iterator[tuple[Question, Measurement]]:

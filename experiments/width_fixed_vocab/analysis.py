@@ -62,6 +62,13 @@ def best_hidden(table, config: Config, width: int, seeds: Sequence[int] | None =
     return config.hidden_rates[int(np.nanargmin(least))] if np.isfinite(least).any() else config.hidden_rates[0]
 
 
+def hidden_power(table, config: Config) -> analysis.Slope:
+    """The power of d that the best η_H follows; widths whose best value is at an edge of the grid are left out."""
+    best = np.array([best_hidden(table, config, width) for width in config.widths])
+    inside = np.isin(best, config.hidden_rates[1:-1])
+    return analysis.slope(config.widths, (np.where(inside, best / np.array(config.widths), np.nan), None))
+
+
 def rate_curves(table, config: Config) -> list[RateCurves]:
     """The final train losses over η_E with equal points, by η_H."""
     rates = [config.rates] * len(config.widths)

@@ -3,11 +3,13 @@
 import numpy as np
 
 from lvp.analysis.claims import Claim, Question, Seeds, in_setting, unless_at_edge
+from lvp.analysis.measurement import Measurement
 from lvp.experiments.common import slope_claims
-from lvp.experiments.width_fixed_vocab.analysis import compare, cost_of_equal, optima
+from lvp.experiments.width_fixed_vocab.analysis import compare, cost_of_equal, hidden_power, optima
 from lvp.experiments.width_fixed_vocab.config import PRESETS, Config
 
 PAPER_A = "Hayou & Liu 2025"
+ROBUST = 0.25  # largest difference of two powers that count as equal
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -19,6 +21,15 @@ def claims(table, config: Config, context) -> list[Claim]:
         **in_setting(f"{PAPER_A}, figure 1", "−1 < exponent < 0", of_paper=of_paper),
         claimed=(-1.0, 0.0),
         note=f"exponent between −1 and 0; η_H selected by the other seeds; {judges}",
+    )
+    power, tried = hidden_power(table, config), ", ".join(f"{x:g}" for x in config.hidden_rates)
+    robust = Question(
+        statement="the best rate of hidden and output matrices falls as 1/d, as under μP",
+        **in_setting(f"{PAPER_A}, section 4.1", "remains robust", of_paper=of_paper),
+        claimed=(-1 - ROBUST, -1 + ROBUST),
+        rivals=(0.0, -0.5),
+        note=f"power of d, within {ROBUST:g} of −1; {power.num_points} of {len(config.widths)} widths have their best "
+        f"η_H · d inside of its grid: {tried}",
     )
     compared = {width: compare(table, config, width) for width in config.widths}
     by_width = ", ".join(f"{100 * each.gap:.1f}" for each in compared.values())
@@ -33,6 +44,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     )
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     untried = [width for width, each in compared.items() if np.isfinite(each.gap) and not each.at_selected_rate]
+    one_rate = "" if len(config.hidden_rates) > 1 else f"η_H · d = {tried} was not tuned"
     not_comparable = ""
     if untried:
         not_comparable = "no unequal point was trained at the η_H that the selecting seeds choose at width "
@@ -45,4 +57,5 @@ def claims(table, config: Config, context) -> list[Claim]:
     return [
         slope_claims.answer(falls, config.widths, best, context, seeds),
         unless_at_edge(answer, equal.claimed, plus, minus),
+        robust.answer(Measurement(power.slope, power.interval), context, Seeds(config.seeds), reason=one_rate),
     ]

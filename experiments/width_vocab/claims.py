@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from lvp.analysis import Optimum
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, in_setting
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.slopes import scatter_about
 from lvp.experiments.common import slope_claims
 from lvp.experiments.width_vocab.analysis import (
     exponent_by_steps,
@@ -21,6 +23,7 @@ from lvp.experiments.width_vocab.config import ADAPTIVE, PRESETS, READINGS, Conf
 PAPER_A = "Hayou & Liu 2025"
 # Relative excess of the loss, as in `width_fixed_vocab`. The caption of figure 3 has 0.2 for the shaded rates.
 NEAR_OPTIMAL = 0.05
+LEAST_P = 0.05  # of a scatter that the noise of the seeds explains
 POWERS = {"d^0 (SP, μP)": 0.0, "d^(−1/2)": -0.5, "d^(−1)": -1.0}  # rules for the embedding's rate
 
 
@@ -60,7 +63,21 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     for question, measurement, powers in _about_rules(table, config, token_rows):
         reason = _not_tested(table, config, token_rows, powers)
         answers.append(question.answer(measurement, context, seeds, reason=reason))
+    if token_rows == "sqrt":  # plain rows have no such line
+        answers.append(_scatter(reading, config, best, context, seeds))
     return answers
+
+
+def _scatter(reading: str, config: Config, best: Sequence[Optimum], context, seeds: Seeds) -> Claim:
+    """Whether the optima scatter about the √d line by more than the noise of the seeds."""
+    p = scatter_about(-0.5, config.widths, best)
+    question = Question(
+        statement=f"{reading}, m = 8 d: the best η_E scatters about a line d^(−1/2) by more than the seeds",
+        **in_setting(f"{PAPER_A}, section 4.1", "significant variance", of_paper=_of_paper(config)),
+        claimed=(0.0, LEAST_P),
+        note=f"p of the scatter about the line under the noise of the seeds, at most {LEAST_P:g}",
+    )
+    return question.answer(Measurement(p, (p, p) if np.isfinite(p) else None), context, seeds)
 
 
 def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Question, Measurement, tuple[float, ...]]]:

@@ -78,7 +78,7 @@ class Claim:
         """The value and its interval as text, to two figures of the interval's width; a dash if there is no value."""
         if self.value is None:
             return "–"
-        if self.interval is None:
+        if self.interval is None or self.interval == (self.value, self.value):  # a count or a p-value
             return _text(self.value)
         low, high = self.interval
         width = high - low

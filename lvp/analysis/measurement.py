@@ -35,6 +35,16 @@ class Measurement(NamedTuple):
         """The value with an interval of half width `half`; `NORMAL_QUANTILE` standard errors give 95 %."""
         return cls(float(value), (float(value - half), float(value + half)))
 
+    @classmethod
+    def correlation(cls, first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> "Measurement":
+        """Pearson's correlation of independent pairs, with Fisher's interval; unknown for fewer than four pairs."""
+        pairs = np.array([first, second], float)
+        if pairs.shape[1] < 4 or not np.isfinite(pairs).all() or not pairs.std(axis=1).all():
+            return cls(math.nan, None)
+        value = float(np.corrcoef(pairs)[0, 1])
+        ends = np.tanh(np.arctanh(value) + np.array([-1, 1]) * NORMAL_QUANTILE / math.sqrt(pairs.shape[1] - 3))
+        return cls(value, (float(ends[0]), float(ends[1])))
+
     def exp(self) -> "Measurement":
         """The exponential of a measured logarithm."""
         ends = self.interval and (float(np.exp(self.interval[0])), float(np.exp(self.interval[1])))

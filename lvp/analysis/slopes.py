@@ -96,6 +96,23 @@ def slope(
     return _fit(x, y, variances, weighted, excluded, level)
 
 
+def scatter_about(power: float, widths: Sequence[float], optima: Sequence[Optimum]) -> float:
+    """The p-value of the scatter of ln optimum about a line of this power of the width, under seed noise alone.
+
+    The line's height is fitted. NaN with fewer than two unflagged optima, or if their seed noise is unknown.
+    """
+    used = [
+        (np.log(best.rate) - power * np.log(width), best.log_rate_std)
+        for width, best in zip(widths, optima, strict=True)
+        if best.resolved
+    ]
+    heights, stds = np.array(used, float).reshape(-1, 2).T
+    if len(used) < 2 or not (np.isfinite(stds).all() and (stds > 0).all()):
+        return NAN
+    residuals = (heights - np.average(heights, weights=stds**-2.0)) / stds
+    return float(chdtrc(len(used) - 1, np.sum(residuals**2)))
+
+
 def without_each(widths: Sequence[float], optima: Sequence[Optimum]) -> dict[float, Slope]:
     """Width → the slope without it, for each width whose optimum has no flag."""
     used = [i for i, best in enumerate(optima) if best.resolved]

@@ -195,12 +195,33 @@ def bowl(power, better=None, by=1.2, noise=0.001, seed=0):
     return loss
 
 
+def claims_of(table, config, context):
+    """The claims about the embedding's exponent and about equal matrices."""
+    return width_fixed_vocab.claims.claims(table, config, context)[:2]
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(0.0, "supported"), (0.5, "contradicted")])
+def test_the_claim_about_the_hidden_rate_follows_the_data(power, verdict):
+    """The best η_H · d grows as this power of d."""
+    constants = {width: 0.1 * (width / 32) ** power for width in LEAN.widths}
+    config = replace(LEAN, hidden_rates=tuple(sorted({0.05, 0.4, *constants.values()})))
+
+    def loss(d, rate, hidden, factors):
+        return 2 + 0.3 * np.log(rate / 0.03) ** 2 + 0.3 * np.log(hidden / constants[d]) ** 2
+
+    *_, claim = width_fixed_vocab.claims.claims(table_of(config, loss), config, CONTEXT)
+    assert claim.value == pytest.approx(power - 1) and claim.verdict == verdict
+    one = replace(LEAN, hidden_rates=(0.2,))
+    *_, claim = width_fixed_vocab.claims.claims(table_of(one, bowl(-0.5)), one, CONTEXT)
+    assert claim.reason == "η_H · d = 0.2 was not tuned"
+
+
 def everything(table, config, draw=False):
     text = width_fixed_vocab.analysis.summary(table, config)
     figure = width_fixed_vocab.figure.figure(table, config, preset="none", corpus="none", partial=(1, 2))
     if draw:
         figure.draw_without_rendering()
-    return text, width_fixed_vocab.claims.claims(table, config, CONTEXT)
+    return text, claims_of(table, config, CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +233,7 @@ def test_the_claim_about_the_exponent_follows_the_data(power, verdict):
     right = 0
     for seed in range(3):
         table = table_of(LEAN, bowl(power, noise=0.005, seed=seed))
-        claim, near = width_fixed_vocab.claims.claims(table, LEAN, CONTEXT)
+        claim, near = claims_of(table, LEAN, CONTEXT)
         assert claim.value == pytest.approx(power, abs=0.05) and "4 of 4 widths resolved" in claim.note
         right += claim.verdict == verdict
         assert near.verdict == "supported"
@@ -225,7 +246,7 @@ def test_equal_settings_that_cost_a_fifth_are_not_near_optimal(config, better):
     table = table_of(config, bowl(-0.5, better=better))
     text, (_, claim) = (
         width_fixed_vocab.analysis.summary(table, config),
-        width_fixed_vocab.claims.claims(table, config, CONTEXT),
+        claims_of(table, config, CONTEXT),
     )
     assert claim.verdict == "contradicted" and claim.value == pytest.approx(1.2, abs=0.005)
     assert claim.interval[0] < claim.value < claim.interval[1] < 1.21
@@ -238,11 +259,11 @@ def test_equal_settings_that_cost_a_fifth_are_not_near_optimal(config, better):
 def test_a_cost_near_the_tolerance_is_unresolved():
     config = replace(STAR, output_rate_factors=(0.25, 1.0, 4.0, 16.0))
     table = table_of(config, bowl(-0.5, better=("output_rate_factors", 4.0), by=1.05, noise=0.02))
-    low, high = width_fixed_vocab.claims.claims(table, config, CONTEXT)[1].interval
+    low, high = claims_of(table, config, CONTEXT)[1].interval
     assert low < 1.06 and high > 1.04  # the planted ratio is 1.05
     for tolerance, verdict in (((low + high) / 2 - 1, "unresolved"), (high - 0.99, "supported")):
         config = replace(config, tolerance=tolerance)
-        assert width_fixed_vocab.claims.claims(table, config, CONTEXT)[1].verdict == verdict
+        assert claims_of(table, config, CONTEXT)[1].verdict == verdict
 
 
 def test_a_best_setting_at_the_end_of_a_grid_supports_nothing():
@@ -250,7 +271,7 @@ def test_a_best_setting_at_the_end_of_a_grid_supports_nothing():
     for factors, verdict in (((0.25, 1.0, 4.0), "unresolved"), ((0.25, 1.0, 4.0, 16.0), "supported")):
         config = replace(STAR, output_rate_factors=factors)
         table = table_of(config, bowl(-0.5, better=("output_rate_factors", 4.0), by=1.01))
-        claim = width_fixed_vocab.claims.claims(table, config, CONTEXT)[1]
+        claim = claims_of(table, config, CONTEXT)[1]
         assert claim.verdict == verdict and ("all points at d 32" in claim.note) == (verdict == "unresolved")
 
 
@@ -264,7 +285,7 @@ def test_a_best_rate_at_the_end_of_a_ray_supports_nothing():
         value = 2 + 0.3 * np.log(rate / (config.rates[3] * near_step ** (2 * on_ray))) ** 2
         return (value + 0.3 * np.log(hidden / 0.2) ** 2) * (0.99 if on_ray else 1.03 if factors != COMMON else 1.0)
 
-    claim = width_fixed_vocab.claims.claims(table_of(config, loss), config, CONTEXT)[1]
+    claim = claims_of(table_of(config, loss), config, CONTEXT)[1]
     assert claim.verdict == "unresolved" and "all points at d 32" in claim.note
 
 
@@ -273,7 +294,7 @@ def test_only_equal_hidden_rates_are_compared():
     selecting = table["run.seed"].isin(STAR.selecting_seeds) & (table["setting.model.width"] == 48)
     selecting &= np.isclose(table[HIDDEN] * 48, 0.4)
     table.loc[selecting, "train_loss"] -= 1.0  # the selecting seeds now choose another η_H than that of the rays
-    claim = width_fixed_vocab.claims.claims(table, STAR, CONTEXT)[1]
+    claim = claims_of(table, STAR, CONTEXT)[1]
     assert claim.verdict == NOT_TESTED and claim.reason.endswith("at width 48")
 
 
@@ -315,13 +336,13 @@ def test_gaps_equal_their_definition(config):
 )
 def test_the_embedding_is_not_in_the_claim_on_hidden(better, verdict):
     table = table_of(replace(PART, embedding_std_factors=(1.0, 4.0)), bowl(-0.5, better=better))
-    claim = width_fixed_vocab.claims.claims(table, replace(PART, embedding_std_factors=(1.0, 4.0)), CONTEXT)[1]
+    claim = claims_of(table, replace(PART, embedding_std_factors=(1.0, 4.0)), CONTEXT)[1]
     assert claim.verdict == verdict
 
 
 def test_two_seeds_do_not_judge_what_they_selected():
     config = replace(PART, seeds=(0, 1))
-    claims = width_fixed_vocab.claims.claims(table_of(config, bowl(-0.5)), config, CONTEXT)
+    claims = claims_of(table_of(config, bowl(-0.5)), config, CONTEXT)
     assert {claim.reason for claim in claims} == {"1 judging seed: a claim needs at least 3"}
 
 
@@ -340,7 +361,7 @@ def test_the_judging_seeds_do_not_select_the_hidden_rate():
     table.loc[preferred, "train_loss"] -= 1.0
     _, own = width_fixed_vocab.analysis.optima(table, config)
     assert own.slope == pytest.approx(0.4, abs=0.05)  # control: all seeds together select the other rate
-    assert width_fixed_vocab.claims.claims(table, config, CONTEXT)[0].value == pytest.approx(-0.5, abs=0.05)
+    assert claims_of(table, config, CONTEXT)[0].value == pytest.approx(-0.5, abs=0.05)
 
 
 def test_the_curve_uses_the_best_hidden_rate():

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from lvp.analysis.measurement import Measurement
@@ -54,3 +55,15 @@ def test_an_interval_that_contains_two_intervals():
 
 def test_words_have_two_decimals_and_a_minus_sign():
     assert Measurement(-0.001, (-0.126, 0.5)).in_words() == "0.00 [−0.13, 0.50]"
+
+
+def test_a_correlation_has_fishers_interval():
+    """The interval of 40 pairs with ρ = 0.6 contains 0.6 in about 95 % of draws."""
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(400):
+        first, second = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 40).T
+        low, high = Measurement.correlation(first, second).interval
+        covered += low <= 0.6 <= high
+    assert 0.92 <= covered / 400 <= 0.98
+    assert Measurement.correlation([1, 2, 3], [1, 2, 4]).interval is None  # three pairs have no interval
+    assert Measurement.correlation([1, 2, 3, np.nan], [1, 2, 4, 5]).interval is None

@@ -5,6 +5,7 @@ import pytest
 from scipy.special import stdtrit
 
 from lvp.analysis import Optimum, slope
+from lvp.analysis.slopes import scatter_about, without_each
 from lvp.errors import InputError
 
 WIDTHS = np.array([32, 48, 64, 96, 128])
@@ -122,3 +123,24 @@ def test_bad_input_gives_a_one_line_error(widths, points):
 def test_bad_levels(level):
     with pytest.raises(InputError, match="level"):
         slope(WIDTHS, (law(), None), level=level)
+
+
+def test_the_scatter_about_a_given_power():
+    """p is uniform if the optima lie on the line up to their noise. A line of another power is rejected."""
+    rng, widths, p_values = np.random.default_rng(0), np.array([32, 48, 64, 96, 128]), []
+
+    def optima_of(power):
+        rates = 0.1 * widths**power * np.exp(0.05 * rng.standard_normal(5))
+        return [optimum(rate, 0.05) for rate in rates]
+
+    for _ in range(400):
+        p_values.append(scatter_about(-0.5, widths, optima_of(-0.5)))
+    assert 0.02 <= np.mean(np.array(p_values) < 0.05) <= 0.08
+    assert scatter_about(-0.5, widths, optima_of(-1.0)) < 1e-6
+    assert np.isnan(scatter_about(-0.5, widths[:1], optima_of(-0.5)[:1]))
+
+
+def test_the_slopes_without_each_width():
+    optima = [optimum(rate) for rate in (0.4, 0.2, 0.1, 0.5)]
+    without = without_each([1, 2, 4, 8], optima)
+    assert list(without) == [1, 2, 4, 8] and without[8].slope == pytest.approx(-1) and without[1].slope > 0
