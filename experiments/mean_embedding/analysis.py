@@ -12,7 +12,6 @@ from lvp.experiments.common.tables import (
     finished_by_seed,
     lists_by_row,
     mean_of_finite,
-    select,
     with_optimizer,
 )
 from lvp.experiments.mean_embedding.config import (
@@ -84,23 +83,6 @@ def tuned_runs(table, config: Config, name: str, head: str):
         return table[:0]
     rows = with_optimizer(table, setting_of(config, group.optimizer, head))
     return finished_by_seed(rows, _columns(config, group, head, rate), config.judging_seeds)
-
-
-def largest_by_seed(table, config: Config, name: str, head: str, column: str) -> np.ndarray:
-    """The largest value of a measure [seeds] over all runs and measured steps of a group's optimizer with this head.
-
-    Groups with the same optimizer, such as Adam and Adam √d, have the same values. The first seed runs all rates. Every
-    other seed runs the tuned rates only. A seed without values has NaN.
-    """
-    group = GROUPS[name]
-    rows = select(with_optimizer(table, setting_of(config, group.optimizer, head)), {"setting.model.tied": HEADS[head]})
-    rows = select(rows, {"status": "finished"})
-    largest = np.full(len(config.seeds), np.nan)
-    for i, seed in enumerate(config.seeds):
-        values = [x for x in select(rows, {"run.seed": seed}).get(column, ()) if isinstance(x, list)]
-        if values:
-            largest[i] = np.max(np.array(values, float))
-    return largest
 
 
 def over_steps(rows, path: str, measure: str) -> np.ndarray:

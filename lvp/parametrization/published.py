@@ -133,5 +133,3 @@ SWEEPS = (
     Sweep(_MEGATRON, "sp", {128: 9.77e-4, 256: 4.88e-4, 512: 2.44e-4, 1024: 1.22e-4, 2048: 6.10e-5}),
     Sweep(_MEGATRON, "mup", {128: 9.77e-4, 256: 9.77e-4, 512: 9.77e-4, 1024: 9.77e-4, 2048: 1.95e-3}),
 )
-BATCH_EXPONENT = 0.383
-"""nanochat's batch ∝ tokens^0.383, after Bergsma et al. 2025 (arXiv 2505.13738)."""
