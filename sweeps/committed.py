@@ -34,7 +34,8 @@ CLAIMS_HEAD = """# Claims, as measured here
 `python -m lvp.sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a
 95 % interval ([statistics](statistics.md#verdicts)). A row has a line per variant, corpus or preset; its verdict is
 "mixed" if theirs differ. A paper's sentence is in the first table only if our runs have a setting that the sentence
-speaks about. In any other setting the row is a result of this project, after that paper.
+speaks about. In any other setting the row is a result of this project, after that paper. A value without an interval
+(a p-value, an R²) is compared with a fixed limit.
 """
 GALLERY_HEAD = """# Gallery
 

@@ -32,13 +32,21 @@ def answer(
         notes.append(f"{min(slopes):.2f} to {max(slopes):.2f} without one width")
     noted = replace(question, note="; ".join(filter(None, notes)).replace("-", "−"))
     claim = noted.answer(Measurement(fit.slope, fit.interval), context, seeds)
+    return unless_on_one(claim, question, {f"width {d:g}": Measurement(x.slope, x.interval) for d, x in others.items()})
+
+
+def unless_on_one(claim: Claim, question: Question, without: Mapping[str, Measurement]) -> Claim:
+    """The claim, or an unresolved claim if its verdict is another one without one of the settings.
+
+    Args:
+      without: name of a setting → the measurement without it.
+    """
     if claim.verdict not in ("supported", "contradicted"):
         return claim
     verdicts = {
-        width: judge(other.slope, other.interval, claimed=question.claimed, rivals=question.rivals)
-        for width, other in others.items()
+        name: judge(*measured, claimed=question.claimed, rivals=question.rivals) for name, measured in without.items()
     }
-    if deciding := [f"{width:g}" for width, verdict in verdicts.items() if verdict != claim.verdict]:
-        note = f"would be {claim.verdict}, but not without width {' or '.join(deciding)}"
+    if deciding := [name for name, verdict in verdicts.items() if verdict != claim.verdict]:
+        note = f"would be {claim.verdict}, but not without {' or '.join(deciding)}"
         return replace(claim, verdict="unresolved", note=f"{claim.note}; {note}")
     return claim

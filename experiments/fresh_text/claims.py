@@ -7,12 +7,14 @@ import numpy as np
 
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
+from lvp.experiments.common import slope_claims
 from lvp.experiments.fresh_text.analysis import Law, Reading, law, of_group, percent, read, varied, vocabulary
 from lvp.experiments.fresh_text.config import GROUPS, Config, entering
 
 NEAR = 0.25  # an exponent's interval supports a candidate within this distance; half the distance of two candidates
 LEAST_P = 0.05  # of the scatter about the power law
 COST = 1.0  # % of the loss: a small cost of twice or half the best ratio
+GROWS, ENTERED = "the best ratio η_E/η_hidden grows as", "as rows enter the first block"
 FACTOR = 2.0  # two ratios within this factor are alike
 BELOW_ZERO = (-math.inf, -ABOVE_ZERO[0])
 HAYOU, KALRA = "Hayou & Liu 2025, theorem 2", "Kalra & Barkeshli 2026, abstract"
@@ -35,8 +37,20 @@ def claims(table, config: Config, context) -> list[Claim]:
         asked += _of_costs(where, readings)
         if name != config.groups[0] and len(config.shapes) == 1:
             asked.append(_alike(readings[0], by_setting[config.groups[0], config.shapes[0]]))
-        answers += [question.answer(measured, context, seeds) for question, measured in asked]
+        made = [(question, question.answer(measured, context, seeds)) for question, measured in asked]
+        if varied(config) == "d":
+            made = [(q, slope_claims.unless_on_one(c, q, _without_each(config, readings, q))) for q, c in made]
+        answers += [claim for _, claim in made]
     return answers
+
+
+def _without_each(config: Config, readings: Sequence[Reading], question: Question) -> dict[str, Measurement]:
+    """The power of d without each width, for a question about this power; empty for any other question."""
+    if GROWS not in question.statement:
+        return {}
+    entered, names = ENTERED in question.variant, {f"d {each.shape.width}": each for each in readings}
+    rest = {name: [x for x in readings if x is not each] for name, each in names.items()}
+    return {name: law(config, others, entered).power for name, others in rest.items()}
 
 
 def _of_width(where: str, config: Config, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:
@@ -44,12 +58,12 @@ def _of_width(where: str, config: Config, readings: Sequence[Reading]) -> list[t
     factors = {entering(each.group, each.shape.width) for each in readings}
     units = [("as it is", raw)]
     if factors != {1.0}:
-        units.append(("as rows enter the first block", entered))
+        units.append((ENTERED, entered))
     asked = []
     for power, (text, source) in CANDIDATES.items():
         for unit, fit in units:
             question = Question(
-                statement=f"the best ratio η_E/η_hidden grows as {text}",
+                statement=f"{GROWS} {text}",
                 source=source if source == OUR_RESULT else f"{OUR_RESULT}, after {source}",
                 paper_value=None if source == OUR_RESULT else power,
                 claimed=(power - NEAR, power + NEAR),

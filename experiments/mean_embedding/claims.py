@@ -22,7 +22,8 @@ OWN_RATE = "each group at its own tuned rate"
 UNMEASURED = "the records were made before this measure"
 PAPER_B = "Stollenwerk & Stollenwerk 2025"
 BOTH_PAPERS = f"{OUR_RESULT}, after {PAPER_B} and Hayou & Liu 2025"
-REMEDY = f"{PAPER_B}, Coupled Adam"
+OURS = f"{OUR_RESULT}, after {PAPER_B}"  # whose models are larger
+REMEDY = f"{OUR_RESULT}, after arXiv 2502.08441 (Coupled Adam)"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -44,7 +45,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         question = Question(
             statement="Adam moves the mean of the LM head",
             variant=head,
-            source=PAPER_B,
+            source=OURS,
             paper_value="> 0",
             claimed=(0.01, np.inf),
             note=f"{DRIFT}; at least 0.01",
@@ -56,7 +57,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         question = Question(
             statement="Adam's second moment of the LM head is linear in token frequency",
             variant=head,
-            source=PAPER_B,
+            source=OURS,
             paper_value="R² = 0.85(7)",
             claimed=(0.78, np.inf),
             note="R², at least 0.78: mean over the measured steps except the first, at which v̂ is one squared "
@@ -66,7 +67,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         question = Question(
             statement="Adam's second moment over token frequency has the order of E[h²] / (tokens per step)",
             variant=head,
-            source=f"{OUR_RESULT}, after {PAPER_B}",
+            source=OURS,
             paper_value=None,
             claimed=(-1.0, 1.0),
             note="log₁₀(A · tokens per step), within ±1; E[h²] is about 1 after the last norm layer",

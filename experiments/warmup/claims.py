@@ -130,7 +130,7 @@ def _stable_gap(name: str):
 
 def _gaps(name: str, figure: int) -> list[GroupQuestion]:
     """Whether a group keeps a gap to its best warm-up, and to the reference warm-up."""
-    statement = f"{name} without warm-up keeps a gap"
+    statement = f"without warm-up {name} ends at a higher loss"
     return [
         GroupQuestion((name,), statement, figure, _gap(name), GAP, "to the best warm-up"),
         GroupQuestion((name,), statement, figure, _reference_gap(name), GAP, "to the reference warm-up"),

@@ -72,7 +72,7 @@ def _scatter(reading: str, config: Config, best: Sequence[Optimum], context, see
     """Whether the optima scatter about the √d line by more than the noise of the seeds."""
     p = scatter_about(-0.5, config.widths, best)
     question = Question(
-        statement=f"{reading}, m = 8 d: the best η_E scatters about a line d^(−1/2) by more than the seeds",
+        statement=f"{reading}, m = 8 d: the best η_E departs from a line d^(−1/2) by more than the noise of seeds",
         **in_setting(f"{PAPER_A}, section 4.1", "significant variance", of_paper=_of_paper(config)),
         claimed=(0.0, LEAST_P),
         note=f"p of the scatter about the line under the noise of the seeds, at most {LEAST_P:g}",

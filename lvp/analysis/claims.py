@@ -308,7 +308,7 @@ def cells(found: Sequence[Finding], start: int = 1) -> tuple[list[str], list[lis
         first, mixed = finding.first, finding.verdict == MIXED
         paper = first.paper_value if isinstance(first.paper_value, str) else _text(first.paper_value)
         values = [
-            (f"{name}: " if name else "") + claim.measured + (f", {claim.verdict}" if mixed else "")
+            (f"{name}: " if name else "") + claim.measured + (f", {claim.verdict}" if mixed or claim.reason else "")
             for name, claim in finding.claims.items()
         ]
         source = first.source.removeprefix(f"{OUR_RESULT}, ").removeprefix(OUR_RESULT)

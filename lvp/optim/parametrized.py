@@ -148,7 +148,7 @@ def parametrized(
     factories = factories_of(factory, tuple(chosen), tuple(chosen))
     of_rates = _rates_by_role(factories, chosen, learning_rate, rates, peak_learning_rate, kwargs)
     settings = _settings_by_role(factories, chosen, of_rates, weight_decay, decay)
-    named = {role for given in (rates, weight_decay) if isinstance(given, Mapping) for role in given}
+    named = [set(given) for given in (rates, weight_decay) if isinstance(given, Mapping)]
 
     def check(leaves: Sequence[roles.Leaf]) -> None:
         check_parameters(leaves, chosen)
@@ -161,15 +161,16 @@ def parametrized(
     return made
 
 
-def _check_tied(present: set[str], named: set[str]) -> None:
-    """Checks that no rate or decay is for an embedding or head that a tied matrix replaces.
+def _check_tied(present: set[str], named: Sequence[set[str]]) -> None:
+    """Checks that no rate or decay is for an embedding or head instead of the tied matrix that replaces them.
 
     Raises:
       InputError: there is such a rate or decay, which would act on no parameter.
     """
-    lost = sorted(named & {"embedding", "output"} - present)
-    if lost and "tied" in present:
-        raise InputError(f"rates or weight_decay names {lost[0]!r}, but the model has one tied matrix: name 'tied'")
+    for given in named:
+        lost = sorted(given & {"embedding", "output"} - present)
+        if lost and "tied" in present - given:
+            raise InputError(f"rates or weight_decay names {lost[0]!r}, but the model has one tied matrix: name 'tied'")
 
 
 def _option(factory: Factory, kwargs: Mapping[str, Any], name: str) -> Any:

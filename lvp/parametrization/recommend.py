@@ -564,10 +564,11 @@ def _decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | None) -
     decays = {role.role: role.weight_decay for role in roles if role.weight_decay}
     shrink, text = shrinks[fastest], []
     if steps and shrink * steps * SHORT > 1:
-        short = ", ".join(name for name in shrinks if shrinks[name] * steps * SHORT > 1)
-        text.append(
-            f"weight decay {decays[fastest]:.4g} has a timescale of {1 / shrink:.3g} of {steps:.0f} steps for {short}."
-        )
+        short: dict[str, list[str]] = {}  # timescale → roles
+        for name in (name for name in shrinks if shrinks[name] * steps * SHORT > 1):
+            short.setdefault(f"{1 / shrinks[name]:.3g}", []).append(name)
+        times = " and ".join(f"{time} of {steps:.0f} steps for {', '.join(of)}" for time, of in short.items())
+        text.append(f"weight decay {decays[fastest]:.4g} has a timescale of {times}.")
         if fastest == "embedding":  # a tied matrix has the head's gradient in every row
             left = (1 - min(shrink, 1.0)) ** steps
             text.append(f"The row of a token that never occurs keeps {left:.2g} of its size.")

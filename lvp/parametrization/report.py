@@ -80,6 +80,8 @@ def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
     for role in advice.roles:
         words = names.get(role.formula, role.formula) + (" · axes" if advice.moves_axes else "")
         product = "× 1" if words == "1" else f"× {words} = {role.multiplier:.4g}"
+        if role.role == "hidden" and advice.optimizer == "muon":
+            product = "Muon's"
         init = (f"{role.init_std:.4g}", role.init_formula) if role.init_std else ("–", "gains 1, biases 0")
         small = [f"{role.base_learning_rate:.4g}"] if moved else []
         forward = [_forward(advice, role)] if multiplied else []
@@ -98,6 +100,8 @@ def _forward(advice: "Recommendation", role: "RoleAdvice") -> str:
 
 
 def _base(advice: "Recommendation") -> str:
+    if advice.optimizer == "muon":
+        return f"{advice.adam_lr:.4g} (Adam's unit) ×"
     return "hidden rate ×" if advice.from_width is None else f"rate at {advice.from_width} ×"
 
 
@@ -112,7 +116,7 @@ def _symbols(advice: "Recommendation") -> list[str]:
 def _constants(advice: "Recommendation") -> list[str]:
     if advice.embedding_lr is not None or advice.rule == "sp":
         return []
-    if advice.from_width is not None:
+    if advice.from_width is not None or advice.optimizer == "muon":
         return []
     return ["With an embedding rate tuned on a smaller model, give it: --from-width, --hidden-lr, --embedding-lr."]
 
@@ -166,17 +170,19 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
         why = "from the moved rate to the unchanged one: docs/width_vocab.md measured that plain rows keep theirs"
     elif advice.embedding_was_tuned:
         why = "half and twice the rate above"
-    elif page := _page(advice):
-        why = f"half and twice the rate above; {page} has the measurement"
+    elif pages := _pages(advice):
+        together = "" if len(pages) == 1 else ", and none measures them together"
+        why = f"half and twice the rate above; {' and '.join(pages)} {'has' if len(pages) == 1 else 'have'} the "
+        why += f"measurements{together}"
     else:
         why = (
             "1, 4 and 16 times LVP's rate; small models tuned at their own size took 4 to 16 times in docs/transfer.md "
             "and LVP's rate in docs/pretrain_1b.md"
         )
-    text += (
-        f", all other rates as above ({why}). If a run is expensive, try them at a smaller width first, and give "
-        "--from-width and --embedding-lr. If the first or the last is the best, go on beyond it."
-    )
+    text += f", all other rates as above ({why}). "
+    if advice.optimizer != "muon":
+        text += "If a run is expensive, try them at a smaller width first, and give --from-width and --embedding-lr. "
+    text += "If the first or the last is the best, go on beyond it."
     return textwrap.wrap(text, LINE)
 
 
@@ -214,19 +220,29 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
     return blocks
 
 
-def _page(advice: "Recommendation") -> str:
-    """The page with the measurement of a model that the results of transfer do not cover; empty if they do."""
-    if advice.tied:
-        return "docs/tied.md"
-    if advice.optimizer == "muon":
-        return "docs/muon.md"
-    return "docs/fresh_text.md" if advice.token_rows == "sqrt" else ""
+def _pages(advice: "Recommendation") -> list[str]:
+    """The pages with measurements of the properties that the models of the committed results of transfer lack.
+
+    No page covers two of these properties together.
+    """
+    return [
+        page
+        for page, has in {
+            "docs/tied.md": advice.tied,
+            "docs/muon.md": advice.optimizer == "muon",
+            "docs/fresh_text.md": advice.token_rows == "sqrt",
+            "docs/width_vocab.md": advice.token_rows == "normalized",
+        }.items()
+        if has
+    ]
 
 
 def _outside(advice: "Recommendation") -> str:
     """The measured sizes, if this size is `FAR` outside of every committed result."""
-    if page := _page(advice):
-        return f" Measured at the small sizes of {page} only."
+    if pages := _pages(advice):
+        return (
+            f" Measured at the small sizes of {pages[0]} only." if len(pages) == 1 else " This model is not measured."
+        )
     if not advice.beyond or any(max(of.values()) < FAR for of in advice.beyond.values()):
         return ""
     name, times = min(advice.beyond.items(), key=lambda of: max(of[1].values()))
@@ -234,7 +250,7 @@ def _outside(advice: "Recommendation") -> str:
     for axis in (axis for axis, factor in times.items() if factor > 1):
         low, high = measured[axis]
         sizes.append(f"{axis} ≤ {high:,}" if getattr(advice.target, axis) > high else f"{axis} ≥ {low:,}")
-    return f" Measured at {', '.join(sizes)} only."
+    return f" Transfer measured at {', '.join(sizes)}."
 
 
 def _far(advice: "Recommendation", name: str, result) -> list[str]:
@@ -245,7 +261,8 @@ def _far(advice: "Recommendation", name: str, result) -> list[str]:
             side = "the largest" if value > largest else "smaller than the smallest"
             words.append(f"{axis} {value} is {times:.3g} times {side} measured")
     if not words:
-        return ["Each size is within its measured range. The measurements moved one size at a time."]
+        known = " and ".join(f"{axis} {getattr(advice.target, axis)}" for axis in advice.beyond[name])
+        return [f"Within the measured range: {known}. The measurements moved one size at a time."]
     far = max(advice.beyond[name].values()) >= FAR
     place = (
         "far outside of the measured range. The numbers below are weak evidence for it"

@@ -230,7 +230,7 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
     evidence = {"r": result | {"entries": {"LVP": row}}}
     monkeypatch.setattr(lvp.parametrization.evidence, "transfer", lambda: evidence)
     cases = {
-        (128, 1000): ({"width": 1.0, "vocab": 1.0}, "within its measured range"),
+        (128, 1000): ({"width": 1.0, "vocab": 1.0}, "Within the measured range: width 128 and vocab 1000."),
         (512, 1000): ({"width": 2.0, "vocab": 1.0}, "not far"),
         (16, 4000): ({"width": 4.0, "vocab": 4.0}, "far outside"),
     }
@@ -358,8 +358,8 @@ def test_the_answer_has_fifteen_lines_with_rates_and_code():
     lines = str(recommend(Shape(**SIZE), 3e-4)).splitlines()
     assert len(lines) == 15 and max(map(len, lines)) <= 120
     assert lines[2].split() == ["embedding,", "position", "0.01358", "0.0221"]
-    assert "(--evidence: why). Measured at width ≤ 256, vocab ≤ 2,048 only." in lines[6]
-    assert "Measured" not in str(recommend(Shape(width=512, vocab=2048), 3e-4))  # control: not far
+    assert "(--evidence: why). Transfer measured at width ≤ 256, vocab ≤ 2,048." in lines[6]
+    assert "measured" not in str(recommend(Shape(width=512, vocab=2048), 3e-4))  # control: not far
 
 
 def test_a_decay_that_forgets_the_training_is_named():

@@ -107,6 +107,8 @@ def test_a_setting_of_the_embedding_or_head_of_a_tied_model_is_refused(given):
         build(declarations=tied, **given).init(params)
     build(declarations=tied, rates={"tied": 0.1}, weight_decay={"tied": 0.1}).init(params)
     build(declarations=[Declaration("wte/embedding", "embedding")], **given).init(params)  # control
+    moved = scale(Shape(64, VOCAB), Shape(WIDTH, VOCAB), "lvp", tied=True)
+    optim.transfer(optax.adamw, moved, 1e-3, weight_decay=0.1, declarations=tied).init(params)
 
 
 def test_the_embeddings_factory_trains_a_tied_matrix():
