@@ -130,7 +130,8 @@ def test_planted_powers_are_recovered_and_judged():
     growing, held, vocab = claims[::3], claims[1::3], claims[2::3]
     assert len(growing) == len(vocab) == len(CONFIG.rows) * len(CONFIG.steps)
     assert {claim.verdict for claim in vocab} == {"supported"} and {claim.verdict for claim in held} == {"contradicted"}
-    assert sum(claim.verdict == "supported" for claim in growing) >= 5  # 1 of 20 intervals may miss its power
+    # 1 of 20 intervals may miss its power, and no verdict may hang on one width.
+    assert sum(c.verdict == "supported" or "supported, but not without" in c.note for c in growing) >= 5
     assert growing[0].value == pytest.approx(0, abs=0.02) and growing[-1].value == pytest.approx(-0.5, abs=0.02)
     aligned = planted(CONFIG, {"plain": -0.5, "normalized": -1.0}, 0.3, np.random.default_rng(0))
     claims = linear_network.claims.claims(aligned, CONFIG, CONTEXT)
