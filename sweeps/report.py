@@ -118,11 +118,10 @@ def draw(
     if diverged := sum(row["outcome"].get("status") == "diverged" for row in rows):
         remedy = ": no loss is known; try smaller rates" if diverged == len(rows) else ""
         lines.append(f"{diverged} of {len(rows)} runs diverged{remedy}")
-    if claims := _attempt("claims", lambda: report.claims, errors):
+    if found := _attempt("claims", lambda: claims_of.findings({"": report.claims}), errors):
         title = f"# Claims of {experiment.name}, {preset}, {report.corpus}"
-        found = claims_of.findings({"": claims})
         files["claims.md"] = f"{title}\n\n{claims_of.table(found)}\n{claims_of.measurements(found)}".encode()
-        lines += [f"{c.verdict}: {c.sentence}: {c.measured}" for c in claims if c.verdict != NOT_TESTED][:1]
+        lines += [f"{c.verdict}: {c.sentence}: {c.measured}" for c in report.claims if c.verdict != NOT_TESTED][:1]
     return files, "\n".join(filter(None, lines)), errors
 
 

@@ -305,11 +305,11 @@ def cells(found: Sequence[Finding], start: int = 1) -> tuple[list[str], list[lis
     """The head and the rows of `table`. Numbers have as many digits as their interval supports."""
     rows = []
     for number, finding in enumerate(found, start):
-        first, mixed = finding.first, finding.verdict == MIXED
+        first = finding.first
         paper = first.paper_value if isinstance(first.paper_value, str) else _text(first.paper_value)
-        values = [
-            (f"{name}: " if name else "") + claim.measured + (f", {claim.verdict}" if mixed or claim.reason else "")
-            for name, claim in finding.claims.items()
+        values = [  # with the verdict where the row has another one
+            (f"{name}: " if name else "") + c.measured + (f", {c.verdict}" if c.verdict != finding.verdict else "")
+            for name, c in finding.claims.items()
         ]
         source = first.source.removeprefix(f"{OUR_RESULT}, ").removeprefix(OUR_RESULT)
         rows.append([str(number), first.statement, source, paper, LINE.join(values), finding.verdict])
@@ -324,7 +324,8 @@ def measurements(found: Sequence[Finding], start: int = 1) -> str:
         for name, claim in finding.claims.items():
             notes.setdefault("; ".join(filter(None, (claim.note, claim.reason))), []).append(name)
         texts = [f"{'; '.join(names)}: {note}" if len(notes) > 1 else note for note, names in notes.items()]
-        lines.append(f"{number}. `{finding.first.experiment}`: {'. '.join(filter(None, texts))}.")
+        if noted := ". ".join(filter(None, texts)):
+            lines.append(f"{number}. `{finding.first.experiment}`: {noted}.")
     return "\n".join(lines) + "\n"
 
 
