@@ -1,11 +1,11 @@
 """The claims of `fresh_text`. Questions and thresholds were fixed on 2026-11-26, before its sweeps."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
+from lvp.analysis.claims import ABOVE_ZERO, BELOW_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 from lvp.experiments.common import slope_claims
 from lvp.experiments.fresh_text.analysis import Law, Reading, law, of_group, percent, read, varied, vocabulary
@@ -14,9 +14,7 @@ from lvp.experiments.fresh_text.config import GROUPS, Config, entering
 NEAR = 0.25  # an exponent's interval supports a candidate within this distance; half the distance of two candidates
 LEAST_P = 0.05  # of the scatter about the power law
 COST = 1.0  # % of the loss: a small cost of twice or half the best ratio
-GROWS, ENTERED = "the best ratio η_E/η_hidden grows as", "as rows enter the first block"
 FACTOR = 2.0  # two ratios within this factor are alike
-BELOW_ZERO = (-math.inf, -ABOVE_ZERO[0])
 HAYOU, KALRA = "Hayou & Liu 2025, theorem 2", "Kalra & Barkeshli 2026, abstract"
 # Exponent of d → its text, and who claims it
 CANDIDATES = {0.0: ("d^0: one rate", OUR_RESULT), 0.5: ("d^(1/2)", HAYOU), 1.0: ("d", KALRA)}
@@ -31,39 +29,31 @@ def claims(table, config: Config, context) -> list[Claim]:
         where = ", ".join(filter(None, (GROUPS[name].label, vocabulary(config))))
         asked: list[tuple[Question, Measurement]] = []
         if varied(config) == "d":
-            asked += _of_width(where, config, readings)
+            for question, fit, without in _growths(where, config, readings):
+                claim = question.answer(fit.power, context, seeds)
+                answers.append(slope_claims.unless_on_one(claim, question, without))
+            raw = law(config, readings)
+            asked += [_power_law(where, raw), _stability(where, raw)]
         if varied(config) == "m":
             asked += _of_vocab(where, config, readings)
         asked += _of_costs(where, readings)
         if name != config.groups[0] and len(config.shapes) == 1:
             asked.append(_alike(readings[0], by_setting[config.groups[0], config.shapes[0]]))
-        made = [(question, question.answer(measured, context, seeds)) for question, measured in asked]
-        if varied(config) == "d":
-            made = [(q, slope_claims.unless_on_one(c, q, _without_each(config, readings, q))) for q, c in made]
-        answers += [claim for _, claim in made]
+        answers += [question.answer(measured, context, seeds) for question, measured in asked]
     return answers
 
 
-def _without_each(config: Config, readings: Sequence[Reading], question: Question) -> dict[str, Measurement]:
-    """The power of d without each width, for a question about this power; empty for any other question."""
-    if GROWS not in question.statement:
-        return {}
-    entered, names = ENTERED in question.variant, {f"d {each.shape.width}": each for each in readings}
-    rest = {name: [x for x in readings if x is not each] for name, each in names.items()}
-    return {name: law(config, others, entered).power for name, others in rest.items()}
-
-
-def _of_width(where: str, config: Config, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:
-    raw, entered = law(config, readings), law(config, readings, entered=True)
+def _growths(
+    where: str, config: Config, readings: Sequence[Reading]
+) -> Iterator[tuple[Question, Law, dict[str, Measurement]]]:
+    """Yields a question for each candidate and unit, the fitted law, and the power of d without each width."""
     factors = {entering(each.group, each.shape.width) for each in readings}
-    units = [("as it is", raw)]
-    if factors != {1.0}:
-        units.append((ENTERED, entered))
-    asked = []
+    units = {"as it is": False} | ({} if factors == {1.0} else {"as rows enter the first block": True})
     for power, (text, source) in CANDIDATES.items():
-        for unit, fit in units:
+        for unit, entered in units.items():
+            fit = law(config, readings, entered)
             question = Question(
-                statement=f"{GROWS} {text}",
+                statement=f"the best ratio η_E/η_hidden grows as {text}",
                 source=source if source == OUR_RESULT else f"{OUR_RESULT}, after {source}",
                 paper_value=None if source == OUR_RESULT else power,
                 claimed=(power - NEAR, power + NEAR),
@@ -71,8 +61,8 @@ def _of_width(where: str, config: Config, readings: Sequence[Reading]) -> list[t
                 variant=f"{where}, {unit}",
                 note=_note(readings, fit) + "; rows enter plain, so both units agree" * (factors == {1.0}),
             )
-            asked.append((question, fit.power))
-    return [*asked, _power_law(where, raw), _stability(where, raw)]
+            rest = {f"d {each.shape.width}": [x for x in readings if x is not each] for each in readings}
+            yield question, fit, {name: law(config, others, entered).power for name, others in rest.items()}
 
 
 def _note(readings: Sequence[Reading], fit: Law) -> str:

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, in_setting
+from lvp.analysis.claims import ABOVE_ZERO, BELOW_ZERO, Claim, Question, Seeds, in_setting
 from lvp.analysis.measurement import Measurement
 from lvp.experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
 from lvp.experiments.large_updates.config import GROUPS, Config
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 SOURCE = f"{PAPER_C}, appendix A"
-BELOW_ZERO = (-np.inf, -ABOVE_ZERO[0])
 UNRELATED = 0.3  # largest correlation of unrelated quantities
 DIED = "difference in the fraction of dead ReLUs at the end"
 LOST = "difference in final accuracy, %"

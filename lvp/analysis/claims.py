@@ -19,6 +19,7 @@ MIXED = "mixed"  # verdict of a finding whose measurements have different verdic
 LEAST_JUDGING_SEEDS = 3
 # Region of values above zero. Regions include their ends, so the lower end is the smallest normal float, not 0.
 ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
+BELOW_ZERO = (-math.inf, -ABOVE_ZERO[0])
 
 
 @dataclass(frozen=True)
