@@ -147,7 +147,7 @@ def test_unusable_values_give_a_one_line_error(name, preset, values, says):
 
 
 @pytest.mark.parametrize("name", experiments.NAMES)
-def test_every_preset_has_distinct_runs_that_its_settings_can_train(name):
+def test_every_preset_has_distinct_trainable_runs(name):
     experiment = experiments.load(name)
     for preset in experiment.presets:
         planned = experiment.settings(experiments.configured(name, preset))

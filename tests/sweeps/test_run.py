@@ -248,7 +248,7 @@ def test_the_driver_never_initialises_a_device(finished, cache, tmp_path):
     assert outcomes(tmp_path / "out") == outcomes(finished[0])
 
 
-def test_reuse_takes_the_directory_of_a_sweep_and_refuses_one_without_records(tmp_path):
+def test_reuse_takes_a_sweep_and_refuses_no_records(tmp_path):
     path, empty = written(tmp_path), tmp_path / "empty"
     first = sweeps.run(path, "smoke", out=tmp_path / "out", executor="inline", quiet=True)
     again = sweeps.run(path, "smoke", out=tmp_path / "again", reuse=tmp_path / "out", executor="inline", quiet=True)

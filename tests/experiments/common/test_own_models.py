@@ -140,7 +140,7 @@ def test_training_equals_a_plain_optax_loop(make, rule, tokens):
     np.testing.assert_allclose(outcome.valid_loss, valid, rtol=2e-5)
 
 
-def test_records_keep_their_hash_and_have_no_fields_of_the_decoder():
+def test_records_keep_their_hash_without_fields_of_the_decoder():
     """`--reuse` finds a record by this hash."""
     setting = setting_of(plain)
     config = {"cell": records.configuration(setting), "lane": {"learning_rate": 0.1, "seed": 0}, "data": None}

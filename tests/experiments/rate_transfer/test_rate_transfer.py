@@ -173,7 +173,7 @@ def test_unfinished_sweeps_have_a_summary_and_a_figure(diverged):
 
 
 @pytest.mark.parametrize("preset", rate_transfer.PRESETS)
-def test_no_more_runs_are_planned_than_the_selecting_seeds_may_train(preset):
+def test_no_more_runs_are_planned_than_seeds_may_train(preset):
     config = rate_transfer.PRESETS[preset]
     planned = sum(len(c.runs) for c in rate_transfer.EXPERIMENT.settings(config))
     assert planned <= len(config.entries) * len(config.widths) * len(config.constants) * config.selecting

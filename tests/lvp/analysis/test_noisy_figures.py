@@ -37,7 +37,7 @@ def test_the_band_of_a_noisy_fit_is_cut(noisy):
 
 
 @pytest.mark.slow
-def test_the_layout_of_eight_widths_is_that_of_the_first_drawing():
+def test_eight_widths_have_the_layout_of_the_first_drawing():
     """A legend that is wider than its panel moves the constrained layout at every drawing."""
     widths, rates = [2**i for i in range(6, 14)], np.array([0.001, 0.01, 0.1])
     losses = [np.array([[3.0, 2.0, 2.5], [3.1, 2.1, 2.6]])] * len(widths)

@@ -78,7 +78,7 @@ def refused(message, build):
     assert "\n" not in str(error.value)
 
 
-def test_arguments_out_of_range_are_refused_by_functions_that_others_call():
+def test_arguments_out_of_range_are_refused():
     refused("weight_decay", lambda: optim.rotate_by_learning_rate(RATE, weight_decay=-1.0))
     refused("declarations", lambda: optim.by_role(optax.sgd, EQUAL, declarations=["head"]))
     refused("declarations", lambda: optim.scale_by_role(EQUAL, declarations=["head"]))

@@ -66,7 +66,7 @@ def tree(width=64):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_tokens_and_positions_of_gpt2_enter_the_first_block_alike(rule):
+def test_tokens_and_positions_enter_the_first_block_alike(rule):
     tx = optim.parametrized(optax.adamw, rule, 1e-3, width=64, vocab=512, declarations=declarations.GPT2)
     drawn = optim.initialize(tx, tree(), jax.random.key(0))["transformer"]
     rows, positions = (float(jnp.std(drawn[name]["embedding"])) for name in ("wte", "wpe"))
@@ -98,7 +98,7 @@ def test_the_shared_readout_of_mup():
 
 
 @pytest.mark.parametrize("given", [{"rates": {"embedding": 0.1}}, {"weight_decay": {"output": 0.1, "hidden": 0.1}}])
-def test_a_setting_of_the_embedding_or_head_of_a_tied_model_is_refused(given):
+def test_a_tied_model_refuses_settings_of_embedding_or_head(given):
     """It would act on no parameter."""
     params = {"wte": {"embedding": jnp.zeros((VOCAB, WIDTH))}}
     build = functools.partial(optim.parametrized, optax.adamw, "lvp", 1e-3, width=WIDTH, vocab=VOCAB)
