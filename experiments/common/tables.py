@@ -156,7 +156,7 @@ class BestSetting(NamedTuple):
 
     columns: Mapping[str, float]  # RUN_COLUMNS of its runs; empty if no setting finished with all seeds
     losses: np.ndarray  # [seeds]; NaN if no setting finished with all seeds
-    elsewhere: float = np.inf  # least mean loss of the selecting seeds at the other settings
+    regret: float = 0.0  # the amount by which another setting may be better
 
 
 def best_setting(
@@ -178,4 +178,4 @@ def best_setting(
     if selected is None:
         return BestSetting({}, np.full(len(seeds), np.nan))
     columns = dict(zip(RUN_COLUMNS, finished.index[selected.best], strict=True))
-    return BestSetting(columns, finished[list(seeds)].to_numpy()[selected.best], selected.elsewhere)
+    return BestSetting(columns, finished[list(seeds)].to_numpy()[selected.best], selected.regret)

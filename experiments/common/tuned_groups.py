@@ -36,7 +36,7 @@ def tuned_group(label: str, rows, config: TunedRuns, values: Sequence[float], ru
         return TunedGroup(label, losses, None, False, Tuned(np.full(len(config.judging_seeds), np.nan)))
     value = values[selected.best]
     of_judges = _losses(rows, run(value, config.seeds[0]), config.judging_seeds)
-    return TunedGroup(label, losses, value, selected.at_edge, Tuned(of_judges, selected.elsewhere))
+    return TunedGroup(label, losses, value, selected.at_edge, Tuned(of_judges, selected.regret))
 
 
 def _losses(rows, run: Run, seeds: Sequence[int]) -> np.ndarray:

@@ -98,7 +98,7 @@ def _tuned_reference(table, config: Config, size_name: str) -> TunedReference | 
         return None
     best = settings[selected.best]
     of_judges = losses(best, config.judging_seeds)
-    regret = tuned.Tuned(of_judges, selected.elsewhere).regret / float(np.mean(of_judges))
+    regret = selected.regret / float(np.mean(of_judges))
     grids = ((best.constant, config.reference_constants), (best.ratio, config.reference_ratios))
     at_edge = any(len(grid) > 1 and value in (grid[0], grid[-1]) for value, grid in grids)
     return TunedReference(best, at_edge, of_judges, regret)
@@ -115,7 +115,7 @@ def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedRe
         return None
     constant = config.constants[selected.best]
     at_base = losses(BASE, constant, config.judging_seeds)
-    regret = tuned.Tuned(at_base, selected.elsewhere).regret / float(np.mean(at_base))
+    regret = selected.regret / float(np.mean(at_base))
     missing = np.full(len(config.judging_seeds), np.nan)
     references = {name: best[name].losses if name in best else missing for name in config.sizes}
     gaps = {

@@ -63,7 +63,7 @@ def tuned(table, config: Config, name: str, head: str) -> Tuned:
     selected, rows = selected_rate(table, config, GROUPS[name], head), tuned_runs(table, config, name, head)
     if selected is None:
         return Tuned(np.full(len(config.judging_seeds), np.nan))
-    return Tuned(rows["valid_bits_per_byte"].to_numpy(float), selected.elsewhere)
+    return Tuned(rows["valid_bits_per_byte"].to_numpy(float), selected.regret)
 
 
 def at_edge(table, config: Config, name: str, head: str) -> bool:

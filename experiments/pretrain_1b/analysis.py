@@ -43,7 +43,7 @@ def tuned(table, config: Config, ratio: float) -> Tuned:
     """The validation losses of the judging seeds at the rate that is tuned at ratio 1 or √d; NaN without a rate."""
     losses = values_by_seed(table, config, ratio, "valid_loss", own_rate=True)
     selected = selected_rate(table, config, ratio) if config.rates else None
-    return Tuned(losses) if selected is None else Tuned(losses, selected.elsewhere)
+    return Tuned(losses) if selected is None else Tuned(losses, selected.regret)
 
 
 def runs_by_seed(table, config: Config, ratio: float, own_rate: bool = False):

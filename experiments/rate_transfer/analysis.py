@@ -94,7 +94,7 @@ def _transfer(table, config: Config, name: str) -> Transfer:
     base = selected[config.width]
     widths = {}
     for (d, best), optimum in zip(selected.items(), optima, strict=True):
-        own = Tuned(judged(d, best), best.elsewhere if best else np.inf)
+        own = Tuned(judged(d, best), best.regret if best else 0.0)
         widths[d] = TunedWidth(optimum, best, own, judged(d, base))
     return Transfer(widths)
 

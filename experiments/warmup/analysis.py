@@ -94,10 +94,9 @@ def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
 
 
 def tuned(table, config: Config, name: str, warmup: float) -> Tuned:
-    """The losses of the judging seeds at the selected rate, and the selecting seeds' least mean loss at other rates."""
+    """The losses of the judging seeds at the selected rate, and by how much another rate may be better."""
     selected = select_rate(losses(table, config, name, warmup))
-    elsewhere = np.inf if selected is None else selected.elsewhere
-    return Tuned(tuned_losses(table, config, name, warmup), elsewhere)
+    return Tuned(tuned_losses(table, config, name, warmup), 0.0 if selected is None else selected.regret)
 
 
 def gap(table, config: Config, name: str, warmups: Sequence[float]) -> Measurement:

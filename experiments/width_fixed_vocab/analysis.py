@@ -132,7 +132,7 @@ def compare(table, config: Config, width: int) -> Compared:
         best_setting(some, config.judging_seeds, "log_loss", selecting=config.selecting_seeds)
         for some in (rows[equal], rows)
     ]
-    of_equal, of_all = (Tuned(each.losses, each.elsewhere) for each in chosen)
+    of_equal, of_all = (Tuned(each.losses, each.regret) for each in chosen)
     equal_at_edge, best_at_edge = (_at_edge(rows, config, width, each.columns) for each in chosen)
     hidden = best_hidden(table, config, width, config.selecting_seeds)
     at_selected = np.isclose(rows.loc[~equal, HIDDEN_RATE] * width, hidden).any()
@@ -169,7 +169,7 @@ def cost_of_equal(compared: Sequence[Compared]) -> Measurement:
     if not all(each.has_unequal for each in compared):
         return Measurement(np.nan, None)
     parts = [
-        [[Tuned(x.losses / len(compared), x.elsewhere / len(compared))] for x in side]
+        [[Tuned(x.losses / len(compared), x.regret / len(compared))] for x in side]
         for side in ([each.equal for each in compared], [each.best for each in compared])
     ]
     return difference(*parts).exp()

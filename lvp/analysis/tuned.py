@@ -7,21 +7,17 @@ from typing import NamedTuple
 import numpy as np
 
 from lvp.analysis.measurement import Measurement
-from lvp.analysis.noise import t_interval
+from lvp.analysis.noise import t_interval, two_way
 
 LEVEL = 0.95
+_RIVALS = 4  # values that may be better than the selected one: those with the next means
 
 
 class Tuned(NamedTuple):
     """The losses of a setting at the rate that other seeds selected."""
 
     losses: np.ndarray  # [judging seeds]; nan for a missing or diverged run
-    elsewhere: float = np.inf  # least mean loss of the selecting seeds at the other rates
-
-    @property
-    def regret(self) -> float:
-        """The amount by which another rate may be better: the mean loss minus `elsewhere`, at least 0."""
-        return max(0.0, float(np.mean(self.losses)) - self.elsewhere)
+    regret: float = 0.0  # the amount by which another rate may be better; see `Selected`
 
 
 class Selected(NamedTuple):
@@ -29,11 +25,15 @@ class Selected(NamedTuple):
 
     best: int  # index of the value
     at_edge: bool  # the first or last of several values, so that a better value may lie beyond
-    elsewhere: float  # least mean loss at the other values; infinite without another value
+    regret: float  # the amount by which another value may be better
 
 
 def select(losses: np.ndarray) -> Selected | None:
     """The value with the least mean loss; None if no value has a finite loss for every selecting seed.
+
+    Another value may be better by the standard error of the difference of two means, less the measured difference. The
+    error is that of the selecting seeds, without the effects that a seed has on all values. It is infinite with one
+    selecting seed.
 
     Args:
       losses: [values, selecting seeds]; nan or inf for a missing or diverged run.
@@ -43,7 +43,19 @@ def select(losses: np.ndarray) -> Selected | None:
         return None
     best = int(np.argmin(means))
     at_edge = len(means) > 1 and best in (0, len(means) - 1)
-    return Selected(best, at_edge, float(np.min(np.delete(means, best), initial=np.inf)))
+    return Selected(best, at_edge, _regret(losses, means))
+
+
+def _regret(losses: np.ndarray, means: np.ndarray) -> float:
+    nearest = np.argsort(means, kind="stable")[: 1 + _RIVALS]
+    nearest = nearest[np.isfinite(means[nearest])]
+    if len(nearest) == 1:
+        return 0.0
+    _, _, residuals, freedom = two_way(losses[nearest].T)
+    if not freedom:
+        return np.inf
+    error = np.sqrt(np.sum(residuals**2) / freedom * 2 / losses.shape[1])
+    return max(0.0, float(error - (means[nearest[1]] - means[nearest[0]])))
 
 
 def difference(plus: Sequence[Sequence[Tuned]], minus: Sequence[Sequence[Tuned]]) -> Measurement:
@@ -84,5 +96,4 @@ def difference(plus: Sequence[Sequence[Tuned]], minus: Sequence[Sequence[Tuned]]
 
 def _sum(candidates: Sequence[Tuned]) -> Tuned:
     """The sum of losses, seed by seed. Regrets add up."""
-    losses = np.sum([c.losses for c in candidates], axis=0)
-    return Tuned(losses, float(np.mean(losses)) - sum(c.regret for c in candidates))
+    return Tuned(np.sum([c.losses for c in candidates], axis=0), sum(c.regret for c in candidates))

@@ -90,8 +90,11 @@ def test_adam_and_coupled_adam_get_the_same_constants():
 
 
 def test_claims_follow_the_planted_values():
+    """One seed selects the rates, so the error of the selection is not known, and no loss is compared."""
     claim_verdicts = verdicts(whole(CONFIG), CONFIG)
-    assert len(claim_verdicts) == 18 and set(claim_verdicts.values()) == {"supported"}
+    of_losses = {verdict for name, verdict in claim_verdicts.items() if "no higher loss" in name}
+    others = {verdict for name, verdict in claim_verdicts.items() if "no higher loss" not in name}
+    assert len(claim_verdicts) == 18 and of_losses == {"unresolved"} and others == {"supported"}
 
 
 def test_the_committed_runs_have_sums_of_zero():
@@ -115,36 +118,6 @@ def test_the_seed_that_selects_a_rate_does_not_judge():
     table = whole(CONFIG)
     table.loc[table["run.seed"] == 0, "valid_bits_per_byte"] += 9.0
     assert verdicts(table, CONFIG) == verdicts(whole(CONFIG), CONFIG)
-
-
-def test_a_loss_claim_allows_for_the_choice_of_the_rate():
-    statement = "with √d times the rate in the embedding, Coupled Adam has no higher loss than Adam (tied head)"
-    table = whole(CONFIG)
-    coupled = (table["setting.optimizer.kind"] == "coupled_adam") & table["setting.model.tied"]
-    scaled = table["run.learning_rates.output"] > table["run.learning_rates.hidden"]
-    judging, at_second = table["run.seed"] > 0, table["run.learning_rates.hidden"] == CONFIG.adam_rates[1]
-    table.loc[coupled & scaled & judging, "valid_bits_per_byte"] += 0.02
-    assert verdicts(table, CONFIG)[statement] == "contradicted"
-    # At another rate the selecting seed has nearly its least loss, so this rate may be the best.
-    near = coupled & scaled & ~judging & ~at_second
-    table.loc[near, "valid_bits_per_byte"] = table.loc[coupled & scaled & ~judging, "valid_bits_per_byte"].min() + 0.001
-    assert verdicts(table, CONFIG)[statement] == "unresolved"
-
-
-def test_a_loss_at_the_edge_of_its_grid_decides_no_loss_claim():
-    """Adam's best rate becomes the first of its grid, so its loss is an upper bound."""
-    swap = dict(zip(CONFIG.adam_rates[:2], CONFIG.adam_rates[1::-1], strict=True))
-    table = whole(CONFIG)
-    adam = (table["setting.optimizer.kind"] == "adam") & table["run.learning_rates.hidden"].isin(swap)
-    for role in ("hidden", "embedding", "output"):
-        column = f"run.learning_rates.{role}"
-        ratio = table[column] / table["run.learning_rates.hidden"] if role != "hidden" else 1.0
-        table.loc[adam, f"new.{role}"] = (table["run.learning_rates.hidden"].map(swap) * ratio)[adam]
-    for role in ("hidden", "embedding", "output"):
-        table.loc[adam, f"run.learning_rates.{role}"] = table.loc[adam, f"new.{role}"]
-    claims = [c for c in mean_embedding.claims.claims(table, CONFIG, CONTEXT) if "no higher loss" in c.statement]
-    assert len(claims) == 2
-    assert all(c.verdict == "unresolved" and "edge of its grid: Adam √d" in c.note for c in claims)
 
 
 def test_records_without_a_measure_do_not_judge_it():

@@ -7,7 +7,7 @@ import pytest
 
 from lvp.analysis.claims import judge
 from lvp.analysis.measurement import Measurement
-from lvp.analysis.tuned import Tuned, difference
+from lvp.analysis.tuned import Tuned, difference, select
 
 SELECTING, JUDGING, DRAWS = 8, 16, 100  # as the laptop preset of `warmup`
 RATES = np.geomspace(0.008, 0.0508, 5)
@@ -28,9 +28,8 @@ def swept(rng, helps: float, *, edge: bool, selecting: int = SELECTING) -> dict[
         shape = (len(RATES), selecting + JUDGING)
         losses = curve[:, None] + helps * (warmup == 0) + 0.02 * rng.normal(size=shape)
         losses += 0.3 * (rng.random(shape) < unstable[:, None])
-        means = losses[:, :selecting].mean(axis=1)
-        best = int(means.argmin())
-        by_warmup[warmup] = Tuned(losses[best, selecting:], float(np.delete(means, best).min()))
+        chosen = select(losses[:, :selecting])
+        by_warmup[warmup] = Tuned(losses[chosen.best, selecting:], chosen.regret)
     return by_warmup
 
 
@@ -80,12 +79,53 @@ def test_one_candidate_on_each_side_has_the_t_interval():
 def test_a_regret_widens_the_end_that_it_could_change():
     first, second = np.array([1.0, 1.2, 1.1]), np.array([0.9, 1.0, 0.8])
     value, (low, high) = difference([[Tuned(first)]], [[Tuned(second)]])
-    of_plus = difference([[Tuned(first, elsewhere=0.8)]], [[Tuned(second)]])  # 0.3 below the mean
-    of_minus = difference([[Tuned(first)]], [[Tuned(second, elsewhere=0.5)]])  # 0.4 below the mean
+    of_plus = difference([[Tuned(first, 0.3)]], [[Tuned(second)]])
+    of_minus = difference([[Tuned(first)]], [[Tuned(second, 0.4)]])
     assert of_plus.value == of_minus.value == value
     assert of_plus.interval == pytest.approx((low - 0.3, high))
     assert of_minus.interval == pytest.approx((low, high + 0.4))
-    assert difference([[Tuned(first, elsewhere=2.0)]], [[Tuned(second)]]).interval == pytest.approx((low, high))
+
+
+def drawn(rng, *, block: float, selecting: int, judging: int) -> tuple[Tuned, float]:
+    """A tuned group and its least true loss.
+
+    A step of the grid from the optimum costs 0.01. `block` is the std of a seed's effect on all rates.
+    """
+    curve = 2.0 + 0.01 * (np.arange(5) - 2 - rng.uniform(-0.5, 0.5)) ** 2
+    seeds = np.random.default_rng(7).normal(0, block, selecting + judging)  # the same for every group
+    losses = curve[:, None] + seeds + 0.01 * rng.normal(size=(5, selecting + judging))
+    chosen = select(losses[:, :selecting])
+    return Tuned(losses[chosen.best, selecting:], chosen.regret), curve.min()
+
+
+@pytest.mark.parametrize(("selecting", "judging"), [(2, 3), (3, 8), (2, 16)])
+def test_the_interval_contains_the_difference_of_the_least_losses(selecting, judging):
+    rng, covered, draws = np.random.default_rng(0), 0, 1000
+    for _ in range(draws):
+        (first, of_first), (second, of_second) = (
+            drawn(rng, block=0.1, selecting=selecting, judging=judging) for _ in range(2)
+        )
+        low, high = difference([[first]], [[second]]).interval
+        covered += low <= of_first - of_second <= high
+    assert 0.90 * draws <= covered <= 0.98 * draws
+
+
+def test_effects_of_the_seeds_change_no_interval():
+    """A seed that has a higher loss at every rate says nothing about the difference of two groups."""
+    intervals = []
+    for block in (0.0, 1.0):
+        rng = np.random.default_rng(0)
+        groups = [drawn(rng, block=block, selecting=2, judging=3)[0] for _ in range(2)]
+        intervals.append(difference(*([[group]] for group in groups)).interval)
+    assert intervals[0] == pytest.approx(intervals[1])
+
+
+def test_the_regret_is_known_from_two_seeds_and_two_values():
+    losses = np.array([[1.0, 1.2], [1.1, 1.2], [1.5, 1.7]])  # residuals of the nearest three: freedom 2
+    residuals = losses - losses.mean(axis=1, keepdims=True) - losses.mean(axis=0) + losses.mean()
+    error = np.sqrt((residuals**2).sum() / 2 * 2 / 2)
+    assert select(losses).regret == pytest.approx(max(0.0, error - 0.05)) and select(losses).best == 0
+    assert select(losses[:1]).regret == 0 and select(losses[:, :1]).regret == np.inf
 
 
 def test_least_losses_of_groups_are_added_and_subtracted():
@@ -97,9 +137,7 @@ def test_least_losses_of_groups_are_added_and_subtracted():
 
 
 def test_exchanged_groups_give_the_opposite_interval():
-    plus, minus = (
-        [Tuned(row, elsewhere=0.1) for row in rows] for rows in np.random.default_rng(0).normal(size=(2, 3, 5))
-    )
+    plus, minus = ([Tuned(row, 0.1) for row in rows] for rows in np.random.default_rng(0).normal(size=(2, 3, 5)))
     (low, high), (other_low, other_high) = (
         difference(*pair).interval for pair in ([[plus], [minus]], [[minus], [plus]])
     )
