@@ -10,10 +10,9 @@ ROUNDS ?= 15
 
 .PHONY: figure test test-slow benchmark lint report docs plans notebooks clean
 
-# 80 of the laptop preset's 180 runs, in minutes. docs/width_vocab.md compares the slopes.
-FEWER_RUNS = widths=32,48,64,96 rates=0.005657,0.009514,0.016,0.02691,0.04525 seeds=0,1 steps=1200
+# Text that is read once, at four small widths, in minutes.
 figure: $(VENV)/.installed
-	$(RUN) -m lvp.sweeps run width_vocab --preset laptop --corpus $(CORPUS) --set $(FEWER_RUNS)
+	$(RUN) -m lvp.sweeps run fresh_text --preset quick --corpus $(CORPUS)
 
 # The files with the longest tests start first, so that no core waits at the end.
 LONG_FIRST = --dist loadfile --no-loadscope-reorder

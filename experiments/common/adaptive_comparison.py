@@ -87,12 +87,8 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
 
 def _slope_text(widths: Sequence[int], optima: Sequence[Optimum]) -> str:
     fit = analysis.slope(widths, optima)
-    interval = fit.interval if np.isfinite(fit.interval).all() else None
-    return (
-        f"{Measurement(fit.slope, interval).text('.2f')}, {fit.num_points} width{'s' * (fit.num_points != 1)}".replace(
-            "-", "−"
-        )
-    )
+    widths_used = f"{fit.num_points} width{'s' * (fit.num_points != 1)}"
+    return f"{fit.measurement.text('.2f')}, {widths_used}".replace("-", "−")
 
 
 def _optimum_text(best: Optimum) -> str:

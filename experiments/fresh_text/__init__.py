@@ -13,7 +13,7 @@ choose η_hidden · d. The judging seeds, which are other seeds, train at least 
     python -m lvp.sweeps run fresh_text --preset growing --corpus wikitext2        m = 8 d
     python -m lvp.sweeps run fresh_text --preset practice --corpus wikitext2       decay and schedule; Muon
 
-`docs/fresh_text.md` has the thresholds that decide the claims. They were fixed on 2026-11-26, before these sweeps.
+`docs/embedding_rate.md` has the thresholds that decide the claims. They were fixed on 2026-11-26, before these sweeps.
 """
 
 from lvp.experiments.common.experiment import Experiment

@@ -1,7 +1,7 @@
 """Reads the records of `fresh_text`: tuned constants, judged curves, best ratios and their powers, and the summary."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
@@ -12,7 +12,15 @@ from lvp import analysis
 from lvp.analysis import Optimum
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.slopes import Slope
-from lvp.experiments.common.tables import HIDDEN_RATE, losses_by_seed_and_rate, select, with_fields, with_optimizer
+from lvp.experiments.common.tables import (
+    HIDDEN_RATE,
+    HORIZON_LOSS,
+    losses_by_seed_and_rate,
+    select,
+    with_fields,
+    with_horizon_loss,
+    with_optimizer,
+)
 from lvp.experiments.fresh_text.config import (
     COARSE_STEP,
     GROUPS,
@@ -32,6 +40,8 @@ from lvp.experiments.fresh_text.minimum import Minimum, minimum
 from lvp.training import Run
 
 LOSS = "valid_bits_per_byte"
+PARTS = {"1/4": 0.25, "1/2": 0.5, "3/4": 0.75, "all": 1.0}  # of the text, after which the best ratio is read
+HORIZON_PART = 0.2  # part of these steps whose train losses are averaged
 MODEL_FIELDS = ("norm", "positions", "embedding_multiplier", "normalize_rows")
 
 
@@ -53,13 +63,24 @@ class Reading:
     shape: ModelShape
     rows: Any  # of the setting
 
-    def losses(self, constant: int, ratios: Sequence[int], seeds: Sequence[int]) -> np.ndarray:
-        """Validation losses [seeds, ratios] in bits per byte. NaN for a missing run, infinite for a diverged run."""
+    def losses(
+        self, constant: int, ratios: Sequence[int], seeds: Sequence[int], part: float | None = None
+    ) -> np.ndarray:
+        """Losses [seeds, ratios]. NaN for a missing run, infinite for a diverged run.
+
+        Args:
+          part: of the steps: the mean train loss of the last fifth before it, in nats per token. None: the validation
+            loss in bits per byte.
+        """
         hidden = constant_at(self.group, constant) / self.shape.width
         rows = select(self.rows, {HIDDEN_RATE: hidden})
         runs = [run(self.config, self.group, self.shape, Point(constant, j), 0) for j in ratios]
         rates = [each.learning_rates["embedding"] for each in runs]
-        return losses_by_seed_and_rate(rows, rates, list(seeds), LOSS, partial=True)
+        if part is None:
+            return losses_by_seed_and_rate(rows, rates, list(seeds), LOSS, partial=True)
+        steps = max((curve[-1] for curve in rows["curve_steps"]), default=0) if len(rows) else 0
+        rows = with_horizon_loss(rows, round(part * steps), HORIZON_PART)
+        return losses_by_seed_and_rate(rows, rates, list(seeds), HORIZON_LOSS, partial=True)
 
     @cached_property
     def coarse(self) -> np.ndarray:
@@ -157,12 +178,37 @@ class Reading:
         """The judged ratios [R]."""
         return np.array([ratio_at(self.group, j) for j in self.judged[0]] if self.judged else [])
 
+    @property
+    def hidden_rate(self) -> float:
+        """η_hidden that the selecting seeds chose; NaN without a choice."""
+        return constant_at(self.group, self.tuned.constant) / self.shape.width if self.tuned else np.nan
+
     @cached_property
     def best(self) -> Minimum:
         """The best ratio of the judging seeds, and the cost of twice and half the ratio."""
         if self.judged is None:
             return minimum(np.array([]), np.empty((len(self.config.judging_seeds), 0)))
         return minimum(self.ratios, self.judged[1])
+
+    def best_after(self, part: float) -> Optimum:
+        """The best ratio after a part of the text, by the train loss of the judging seeds.
+
+        Every row is read once, so the train loss of a batch is that of new text. At constant rates the first part of a
+        run is a shorter run.
+        """
+        if self.tuned is None or self.judged is None:
+            return self.best.optimum
+        losses = self.losses(self.tuned.constant, self.judged[0], self.config.judging_seeds, part)
+        return minimum(self.ratios, losses).optimum
+
+    @property
+    def best_rate(self) -> Optimum:
+        """The best embedding rate, at the chosen η_hidden."""
+        best = self.best.optimum
+        low, high = best.interval
+        return replace(
+            best, rate=best.rate * self.hidden_rate, interval=(low * self.hidden_rate, high * self.hidden_rate)
+        )
 
 
 def _ratio_places(config: Config) -> list[int]:
@@ -233,18 +279,16 @@ def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
       readings: one shape per width.
       entered: whether ratios are in units of what enters the first block.
     """
-    widths = [each.shape.width for each in readings]
 
     def fitted(chosen: Sequence[Reading]) -> Slope:
         factors = [entering(each.group, each.shape.width) if entered else 1.0 for each in chosen]
         return analysis.slope([each.shape.width for each in chosen], _as_pair([x.best for x in chosen], factors))
 
-    if len(set(widths)) < 2:
+    if len({each.shape.width for each in readings}) < 2:
         return Law(Measurement(np.nan, None), np.nan, {}, len(readings), np.nan)
     fit = fitted(readings)
-    interval = fit.interval if np.isfinite(fit.interval).all() else None
-    power = Measurement(fit.slope, interval)
-    return Law(power, fit.lack_of_fit, _without(readings, lambda x: fitted(x).slope), fit.num_points, fit.intercept)
+    without = _without(readings, lambda x: fitted(x).slope)
+    return Law(fit.measurement, fit.lack_of_fit, without, fit.num_points, fit.intercept)
 
 
 def power_of_vocab(readings: Sequence[Reading]) -> Law:
@@ -260,6 +304,14 @@ def power_of_vocab(readings: Sequence[Reading]) -> Law:
     power = fit.power("m") if np.isfinite(fit.intervals["m"]).all() else Measurement(fit.powers["m"], None)
     without = _without(readings, lambda x: fitted(x).powers["m"])
     return Law(power, np.nan, without, fit.num_points, fit.intercept)
+
+
+def power_of_rate(readings: Sequence[Reading]) -> Slope:
+    """The power of d that the best embedding rates follow, each at its tuned η_hidden, of one shape per width.
+
+    If η_hidden moves no best embedding rate, the rates do not depend on the grid of η_hidden. The ratios do.
+    """
+    return analysis.slope([each.shape.width for each in readings], [each.best_rate for each in readings])
 
 
 def _as_pair(minima: Sequence[Minimum], factors: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -318,9 +370,10 @@ def summary(table, config: Config) -> str:
         lines += [
             GROUPS[name].label,
             f"{'d':>5} {'m':>6} {'constant':>9} {'vertex':>7} {'best ratio':>11} {'95 % interval':>20} {'entering':>9} "
-            f"{'η_E · d':>8} {'bits/byte':>9} {'× 2':>6} {'× 1/2':>6}  flags",
+            f"{'best η_E':>8} {'bits/byte':>9} {'× 2':>6} {'× 1/2':>6}  flags",
             *map(_line, readings),
             *_law_lines(config, readings),
+            *([] if GROUPS[name].scheduled else _part_lines(readings)),
             "",
         ]
     return "\n".join(
@@ -344,12 +397,32 @@ def _line(each: Reading) -> str:
         f"{_shown(best.rate, '.3g'):>11}",
         f"{_interval(best):>20}",
         f"{_shown(best.rate * entering(each.group, each.shape.width), '.3g'):>9}",
-        f"{_shown(best.rate * constant, '.3g'):>8}",
+        f"{_shown(each.best_rate.rate, '.3g'):>8}",
         f"{_shown(best.loss, '.4f'):>9}",
         *(f"{_shown(100 * cost.value, '.2f'):>6}" for cost in (each.best.twice, each.best.half)),
     ]
     flags = ", ".join(best.flags) or "–"
     return f"{each.shape.width:>5} {each.shape.vocab:>6} {' '.join(numbers)}  {flags}"
+
+
+def _part_lines(readings: Sequence[Reading]) -> list[str]:
+    head = f"{'d':>5} {'m':>6} " + " ".join(f"{part:>9}" for part in PARTS)
+    lines = [
+        f"{each.shape.width:>5} {each.shape.vocab:>6} "
+        + " ".join(f"{_bound(each.best_after(part)):>9}" for part in PARTS.values())
+        for each in readings
+    ]
+    return ["best ratio after a part of the text, by the train loss", head, *lines]
+
+
+def _bound(best: Optimum) -> str:
+    """The optimum, a bound at the edge of the grid, or "–"."""
+    if best.resolved:
+        return f"{best.rate:.3g}"
+    low, high = best.interval
+    if high == np.inf or low == 0:
+        return f"{'≥' if high == np.inf else '≤'} {best.rate:.3g}"
+    return "–"
 
 
 def _interval(best: Optimum) -> str:
@@ -366,32 +439,38 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
         return []
     raw = law(config, readings)
     where = f"power of {quantity}"
-    lines = [f"{where}, best ratio: {raw.power.in_words()}, {raw.resolved} of {len(readings)} shapes"]
+    lines = []
+    if quantity == "d":
+        lines += _rate_lines(readings)
+    lines.append(f"{where}, best ratio: {raw.power.in_words()}, {raw.resolved} of {len(readings)} shapes")
     if quantity == "d":
         entered = law(config, readings, entered=True)
         lines.append(f"{where}, best ratio as it enters the first block: {entered.power.in_words()}")
-        lines.append(f"{where}, η_E · d: {_power_of_rate(readings)}")
         lines.append(f"{where}, vertex of η_hidden · d (selecting seeds): {_power_of_constant(readings)}")
         lines.append(f"lack of fit: p = {_shown(raw.lack_of_fit, '.2g')}")
     if raw.without:
-        each = ", ".join(f"{value:.2f} without d {d}, m {m}" for (d, m), value in raw.without.items())
-        lines.append(f"{where}: {each}".replace("-", "−"))
+        lines.append(f"{where}, best ratio: {_listed(raw.without)}")
     if quantity == "m":
         lines += _powers_at_widths(readings)
     return lines
 
 
-def _power_of_rate(readings: Sequence[Reading]) -> str:
-    """The power of η_E · d, which does not depend on how the constants were chosen if η_hidden moves no optimum."""
-    constants = [constant_at(x.group, x.tuned.constant) if x.tuned else np.nan for x in readings]
-    fit = analysis.slope([x.shape.width for x in readings], _as_pair([x.best for x in readings], constants))
-    return Measurement(fit.slope, fit.interval if np.isfinite(fit.interval).all() else None).in_words()
+def _rate_lines(readings: Sequence[Reading]) -> list[str]:
+    fit = power_of_rate(readings)
+    lines = [f"power of d, best η_E: {fit.measurement.in_words()}; lack of fit: p = {_shown(fit.lack_of_fit, '.2g')}"]
+    without = _without(readings, lambda x: power_of_rate(x).slope)
+    return [*lines, f"power of d, best η_E: {_listed(without)}"] if without else lines
+
+
+def _listed(without: dict[ModelShape, float]) -> str:
+    distinct = len({d for d, _ in without}) == len(without)
+    names = {shape: f"d {shape.width}" + f", m {shape.vocab}" * (not distinct) for shape in without}
+    return ", ".join(f"{power:.2f} without {names[shape]}" for shape, power in without.items()).replace("-", "−")
 
 
 def _power_of_constant(readings: Sequence[Reading]) -> str:
     vertices = np.array([x.tuned.best_constant if x.tuned else np.nan for x in readings])
-    fit = analysis.slope([x.shape.width for x in readings], (vertices, None))
-    return Measurement(fit.slope, fit.interval if np.isfinite(fit.interval).all() else None).in_words()
+    return analysis.slope([x.shape.width for x in readings], (vertices, None)).measurement.in_words()
 
 
 def _powers_at_widths(readings: Sequence[Reading]) -> list[str]:
@@ -399,7 +478,5 @@ def _powers_at_widths(readings: Sequence[Reading]) -> list[str]:
     for width in sorted({each.shape.width for each in readings}):
         own = [each for each in readings if each.shape.width == width]
         fit = analysis.slope([x.shape.vocab for x in own], _as_pair([x.best for x in own], [1.0] * len(own)))
-        interval = fit.interval if np.isfinite(fit.interval).all() else None
-        power = Measurement(fit.slope, interval).in_words()
-        lines.append(f"power of m at d {width}: {power}, {fit.num_points} of {len(own)} shapes")
+        lines.append(f"power of m at d {width}: {fit.measurement.in_words()}, {fit.num_points} of {len(own)} shapes")
     return lines

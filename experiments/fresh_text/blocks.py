@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from lvp.experiments.fresh_text.analysis import law, of_group, percent, read, varied, vocabulary
+from lvp.analysis.measurement import Measurement
+from lvp.experiments.fresh_text.analysis import law, of_group, percent, power_of_rate, read, varied, vocabulary
 from lvp.experiments.fresh_text.config import GROUPS
 
 WIDE = 1.0  # width of the interval of an exponent that tells nothing
@@ -33,13 +34,14 @@ def _advice(result: Any) -> Iterator[str]:
         costs = (percent([getattr(each.best, side).value for each in readings]).value for side in ("twice", "half"))
         twice, half = (f"{cost:.1f} %" if np.isfinite(cost) else "unknown" for cost in costs)
         model = ", ".join(filter(None, (GROUPS[name].label, vocabulary(config))))
-        group, power = GROUPS[name], law(config, readings).power
-        low, high = power.interval or (-np.inf, np.inf)
-        resolved = (
-            f"grows as d^p with p = {power.in_words()}" if high - low <= WIDE else "follows no resolved power of d"
-        )
+        ratio, rate = law(config, readings).power, power_of_rate(readings).measurement
         yield (
-            f"- **{_ROWS[group.token_rows].capitalize()}** ({model}): the best embedding rate is {ratios} times "
-            f"the hidden rate at d {widths}. The ratio {resolved}. Twice the best rate costs {twice} of the loss, and "
-            f"half of it {half}."
+            f"- **{_ROWS[GROUPS[name].token_rows].capitalize()}** ({model}): the best embedding rate is {ratios} times "
+            f"the hidden rate at d {widths}. The ratio {_follows(ratio)}. The rate itself {_follows(rate)}. Twice the "
+            f"best rate costs {twice} of the loss, and half of it {half}."
         )
+
+
+def _follows(power: Measurement) -> str:
+    low, high = power.interval or (-np.inf, np.inf)
+    return f"follows d^p, p = {power.in_words()}" if high - low <= WIDE else "follows no resolved power of d"

@@ -1,4 +1,7 @@
-"""The claims of `fresh_text`. Questions and thresholds were fixed on 2026-11-26, before its sweeps."""
+"""The claims of `fresh_text`. Questions and thresholds were fixed on 2026-11-26, before its sweeps.
+
+One question is later: the power of the embedding's rate (`_rates`).
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,6 +35,8 @@ def claims(table, config: Config, context) -> list[Claim]:
             for question, fit, without in _growths(where, config, readings):
                 claim = question.answer(fit.power, context, seeds)
                 answers.append(slope_claims.unless_on_one(claim, question, without))
+            question, best = _rates(where), [each.best_rate for each in readings]
+            answers.append(slope_claims.answer(question, config.widths, best, context, seeds))
             raw = law(config, readings)
             asked += [_power_law(where, raw), _stability(where, raw)]
         if varied(config) == "m":
@@ -63,6 +68,18 @@ def _growths(
             )
             rest = {f"d {each.shape.width}": [x for x in readings if x is not each] for each in readings}
             yield question, fit, {name: law(config, others, entered).power for name, others in rest.items()}
+
+
+def _rates(where: str) -> Question:
+    return Question(
+        statement="the best embedding rate falls as d^(−1/2), not as d^0 or 1/d",
+        variant=where,
+        source=f"{OUR_RESULT}, after {HAYOU}",
+        paper_value=-0.5,
+        claimed=(-0.5 - NEAR, -0.5 + NEAR),
+        rivals=(0.0, -1.0),
+        note="asked after the records of d 48 to 128 with LayerNorm; each rate at its own tuned η_hidden",
+    )
 
 
 def _note(readings: Sequence[Reading], fit: Law) -> str:

@@ -33,7 +33,7 @@ class Group(NamedTuple):
     scheduled: bool = False  # warm-up and cool-down; otherwise constant rates
 
 
-# The grids are centred on the committed results and on two short runs; `docs/fresh_text.md` names them.
+# The grids are centred on the committed results and on two short runs; `docs/embedding_rate.md` names them.
 GROUPS: Mapping[str, Group] = {
     "paper": Group("LayerNorm, sinusoidal", "sqrt", {}, 0.2, 1.0),
     "today": Group("RMSNorm, rotary", "plain", _TODAY, 0.2, 64.0),
@@ -70,7 +70,7 @@ class Config(TunedRuns):
     seeds: tuple[int, ...] = tuple(range(10))  # two tune and eight judge
     order: str = "rows"  # of the batches; "rows" draws each row once
     epochs: float = MOST_EPOCHS  # passes through the text. All vocabularies read the same bytes
-    constant_reach: int = 2  # factors of 2 from the middle of the constants to their first and last
+    constant_reach: int = 2  # factors of 2 from the middle of the constants to their first and last; 0: not tuned
     ratio_reach: int = 6  # the same for the ratios
     margin: float = 0.005  # a constant farther from the middle must lower the loss by this part of the loss
     most_places: int = 15  # places that the selecting seeds train, at most
@@ -92,9 +92,9 @@ class Config(TunedRuns):
         if not check_positive("epochs", self.epochs) <= MOST_EPOCHS:
             raise InputError(f"epochs must be at most {MOST_EPOCHS}, so that no row is drawn twice; got {self.epochs}")
         for name, least, most in (
-            ("constant_reach", 1, 20),
+            ("constant_reach", 0, 20),
             ("ratio_reach", COARSE_STEP, 40),
-            ("most_places", 9, 1000),
+            ("most_places", 3, 1000),
             ("most_ratios", LEAST_JUDGED, 81),
             ("warmup_steps", 0, None),
         ):
@@ -128,6 +128,19 @@ PRESETS = {
         batch=4,
         widths=(16, 24, 32),
         vocabs=(300,) * 3,
+    ),
+    # `make figure`: few seeds, short runs, and one η_hidden · d
+    "quick": Config(
+        corpus="python-docs",
+        slice_bytes=700_000,
+        valid_bytes=100_000,
+        context=64,
+        batch=8,
+        seeds=(0, 1, 2),
+        selecting=1,
+        constant_reach=0,
+        widths=(48, 64, 96, 128),
+        vocabs=(512,) * 4,
     ),
     "laptop": Config(**_LAPTOP, widths=WIDTHS, vocabs=(1024,) * 6),
     "today": Config(**_LAPTOP, groups=("today",), widths=WIDTHS, vocabs=(1024,) * 6),
@@ -217,9 +230,10 @@ def label(config: Config, name: str, shape: ModelShape) -> str:
     return of_shape if len(config.groups) == 1 else f"{of_shape}, {GROUPS[name].label}"
 
 
-def first_points() -> list[Point]:
+def first_points(config: Config) -> list[Point]:
     """The places that all selecting seeds train."""
-    return [Point(i, j) for i, j in product((-1, 0, 1), (-COARSE_STEP, 0, COARSE_STEP))]
+    constants = (-1, 0, 1) if config.constant_reach else (0,)
+    return [Point(i, j) for i, j in product(constants, (-COARSE_STEP, 0, COARSE_STEP))]
 
 
 def settings(config: Config) -> list[SettingRuns]:
@@ -228,7 +242,11 @@ def settings(config: Config) -> list[SettingRuns]:
         SettingRuns(
             label(config, name, shape),
             setting_of(config, GROUPS[name], shape),
-            [run(config, GROUPS[name], shape, at, seed) for at in first_points() for seed in config.selecting_seeds],
+            [
+                run(config, GROUPS[name], shape, at, seed)
+                for at in first_points(config)
+                for seed in config.selecting_seeds
+            ],
             config.epochs,
         )
         for name, shape in product(config.groups, config.shapes)

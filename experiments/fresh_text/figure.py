@@ -1,4 +1,4 @@
-"""The figure of `fresh_text`: curves over the ratio, curves over the ratio divided by a power law, and best ratios."""
+"""The figure of `fresh_text`: loss over the embedding's rate or ratio, the same over a power law, and the optima."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from lvp.analysis.claims import judge
 from lvp.analysis.figure_style import INK, MARKERS, REFERENCE, decimal, sheet
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import COLOURS, DASHES
-from lvp.experiments.fresh_text.analysis import Law, Reading, law, read, varied, vocabulary
-from lvp.experiments.fresh_text.claims import CANDIDATES, NEAR
+from lvp.analysis.slopes import Slope
+from lvp.experiments.fresh_text.analysis import Reading, law, power_of_rate, read, varied, vocabulary
 from lvp.experiments.fresh_text.config import GROUPS, Config
 
-_NAMES = {0.0: "one rate: d^0", 0.5: "Hayou & Liu: √d", 1.0: "Kalra & Barkeshli: d"}
+# Power of d in the best embedding rate, if the hidden rate falls as 1/d → its name
+_RULES = {0.0: "Kalra & Barkeshli: constant", -0.5: "Hayou & Liu: 1/√d", -1.0: "one rate for all: 1/d"}
+_RATE, _RATIO = "embedding's learning rate η_E", "ratio η_E / η_hidden"
 _HIGHEST = 8.0  # % above the best, the upper end of the panels of curves
 
 
@@ -60,41 +61,47 @@ class Curves:
 
 @dataclass(frozen=True)
 class Line:
-    """Best ratios over one quantity, with the ends of their intervals."""
+    """Best values over one quantity, with the ends of their intervals."""
 
     name: str  # in the legend
+    x: Sequence[float]
     readings: Sequence[Reading]
-    x: Sequence[float]  # of every reading
+    scales: Sequence[float]  # factors from the best ratios to the values
 
 
 @dataclass(frozen=True)
 class Best:
-    """A panel of the best ratio over d or m, with a reference line for each exponent."""
+    """A panel of the best rate or ratio over d or m, with a reference line for each exponent."""
 
     title: str
     xlabel: str
+    ylabel: str
     lines: Sequence[Line]
     exponents: Sequence[tuple[float, str]]  # exponent, name
+    fit: Slope | None = None  # the law whose band is drawn
 
     def draw(self, axes, panels) -> None:
         """Draws the panel on `axes`, for `lvp.analysis.figure_style.sheet`."""
         from matplotlib.ticker import NullLocator
 
-        axes.set(xscale="log", yscale="log", xlabel=self.xlabel, ylabel="best ratio η_E / η_hidden")
+        axes.set(xscale="log", yscale="log", xlabel=self.xlabel, ylabel=f"best {self.ylabel}")
         axes.set_title(self.title, fontsize=10)
         known: list[tuple[float, float]] = []
         for k, line in enumerate(self.lines):
-            for x, each in zip(line.x, line.readings, strict=True):
+            for x, each, scale in zip(line.x, line.readings, line.scales, strict=True):
                 best = each.best.optimum
                 if not np.isfinite(best.rate):
                     continue
-                ends = np.abs(np.array(best.interval)[:, None] - best.rate) if best.resolved else None
+                y = best.rate * scale
+                ends = np.abs(np.array(best.interval)[:, None] * scale - y) if best.resolved else None
                 face = COLOURS[k] if best.resolved else "white"
                 style = dict(color=COLOURS[k], marker=MARKERS[k], markersize=7, capsize=3, markerfacecolor=face)
-                axes.errorbar([x], [best.rate], yerr=ends, label=line.name, zorder=5, **style)
-                known += [(x, best.rate)] * best.resolved
+                axes.errorbar([x], [y], yerr=ends, label=line.name, zorder=5, **style)
+                known += [(x, y)] * best.resolved
         if len(known) > 1:
             self._references(axes, np.log(known))
+        if self.fit is not None and np.isfinite(self.fit.interval).all():
+            self._band(axes, self.fit)
         ticks = sorted({x for line in self.lines for x in line.x})
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=9)
@@ -113,6 +120,15 @@ class Best:
             line = np.exp(anchor + power * (reach - centre))
             axes.plot(np.exp(reach), line, linestyle=DASHES[k], color=REFERENCE, linewidth=1.3, label=name, zorder=2)
 
+    def _band(self, axes, fit: Slope) -> None:
+        """The fitted power law with its interval of 95 %, as high as the points and lines need."""
+        widths = np.geomspace(min(self.lines[0].x), max(self.lines[0].x), 60)
+        limits = axes.get_ylim()
+        middle, low, high = fit.line(widths)
+        axes.fill_between(widths, low, high, color=REFERENCE, alpha=0.2, linewidth=0, zorder=1, label="95 % of the fit")
+        axes.plot(widths, middle, color=INK, linewidth=1.0, zorder=3)
+        axes.set_ylim(limits)
+
 
 @dataclass(frozen=True)
 class ByGroup:
@@ -122,7 +138,7 @@ class ByGroup:
 
     def draw(self, axes, panels) -> None:
         """Draws the panel on `axes`, for `lvp.analysis.figure_style.sheet`."""
-        axes.set(xscale="log", xlabel="best ratio η_E / η_hidden", ylim=(len(self.readings) - 0.5, -0.5))
+        axes.set(xscale="log", xlabel=f"best {_RATIO}", ylim=(len(self.readings) - 0.5, -0.5))
         axes.set_title("Best ratio, 95 % interval", fontsize=10)
         for k, each in enumerate(self.readings):
             best = each.best.optimum
@@ -142,47 +158,57 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         panels, title = _of_groups(readings), _title_of_groups(config, readings)
     else:
         panels, title = _of_law(config, readings, quantity), _title(config, readings, quantity)
+    hidden = "the η_hidden that other seeds chose" if config.constant_reach else "one value of η_hidden · d"
     words = [
-        f"Means over {len(config.judging_seeds)} judging seeds at the η_hidden that other seeds chose. Dots: minima of "
-        "cubics; hollow: not resolved.",
+        f"Means of {len(config.judging_seeds)} judging seeds at {hidden}. Dots: minima of cubics (hollow: unresolved).",
         "Bars: 95 % intervals, which contain the vertex of the parabola through the same points.",
     ]
     return sheet(panels, title=title, preset=preset, corpus=corpus, partial=partial, words=words, columns=len(panels))
 
 
 def _of_law(config: Config, readings: Sequence[Reading], quantity: str) -> list:
-    power = _shown_power(law(config, readings).power.value, quantity)
+    """Over d the panels show the embedding's rate, which needs no choice of η_hidden; over m they show the ratio."""
+    xlabel, units = (
+        (_RATE, [each.hidden_rate for each in readings]) if quantity == "d" else (_RATIO, [1.0] * len(readings))
+    )
+    fit = power_of_rate(readings) if quantity == "d" else None
+    power = _shown_power(fit.slope if fit else law(config, readings).power.value, quantity)
     values = [each.shape.width if quantity == "d" else each.shape.vocab for each in readings]
     middle = float(np.exp(np.mean(np.log(values))))
-    scales = [(value / middle) ** power for value in values]
-    curves = [_curve(_name(config, each), each, 1.0) for each in readings]
-    moved = [_curve(_name(config, each), each, scale) for each, scale in zip(readings, scales, strict=True)]
-    text = f"{power:.2g}".replace("-", "−")
-    divided = f"ratio / ({quantity}/{middle:.0f})^{text}"
-    return [
-        Curves("Loss over the ratio", "ratio η_E / η_hidden", curves, "d, m" if quantity == "m" else "width d"),
-        Curves(f"Dots above each other: best ratio ∝ {quantity}^{text}", divided, moved),
-        _best(config, readings, quantity),
-    ]
+    moved = [unit * (middle / value) ** power for unit, value in zip(units, values, strict=True)]
+    symbol = "η_E" if quantity == "d" else "ratio"
+    shown, inverse = (f"{x:.2g}".replace("-", "−") for x in (power, -power))
+    names = "width d" if quantity == "d" else "d, m"
+    panels: list[Any] = [Curves(f"Loss over the {xlabel}", xlabel, _curves(config, readings, units), names)]
+    if power:  # otherwise the panel would repeat the first
+        title = f"Dots above each other: best {symbol} ∝ {quantity}^{shown}"
+        over = f"{symbol} · ({quantity}/{middle:.0f})^{inverse}"
+        panels.append(Curves(title, over, _curves(config, readings, moved)))
+    return [*panels, _best(config, readings, quantity, units, fit)]
 
 
-def _best(config: Config, readings: Sequence[Reading], quantity: str) -> Best:
+def _curves(config: Config, readings: Sequence[Reading], units: Sequence[float]) -> list[Curve]:
+    return [_curve(_name(config, each), each, unit) for each, unit in zip(readings, units, strict=True)]
+
+
+def _best(
+    config: Config, readings: Sequence[Reading], quantity: str, units: Sequence[float], fit: Slope | None
+) -> Best:
     if quantity == "d":
-        line = Line(readings[0].group.label, readings, config.widths)
-        return Best("Best ratio over width", "width d", [line], [*_NAMES.items()])
-    widths = sorted(set(config.widths))
+        line = Line(readings[0].group.label, config.widths, readings, units)
+        return Best("Best rate over width", "width d", _RATE, [line], [*((p, name) for p, name in _RULES.items())], fit)
     lines = []
-    for width in widths:
+    for width in sorted(set(config.widths)):
         own = [each for each in readings if each.shape.width == width]
-        lines.append(Line(f"d {width}", own, [each.shape.vocab for each in own]))
-    return Best("Best ratio over vocabulary", "vocabulary m", lines, [(0.0, "m^0")])
+        lines.append(Line(f"d {width}", [each.shape.vocab for each in own], own, [1.0] * len(own)))
+    return Best("Best ratio over vocabulary", "vocabulary m", _RATIO, lines, [(0.0, "m^0")])
 
 
 def _of_groups(readings: Sequence[Reading]) -> list:
     several = len({each.shape for each in readings}) > 1
     names = [f"{each.group.label}, d {each.shape.width}" if several else each.group.label for each in readings]
     curves = [_curve(name, each, 1.0) for name, each in zip(names, readings, strict=True)]
-    return [Curves("Loss over the ratio", "ratio η_E / η_hidden", curves, "", ordered=several), ByGroup(readings)]
+    return [Curves("Loss over the ratio", _RATIO, curves, "", ordered=several), ByGroup(readings)]
 
 
 def _colours(count: int, ordered: bool) -> Sequence[Any]:
@@ -191,12 +217,12 @@ def _colours(count: int, ordered: bool) -> Sequence[Any]:
     return list(matplotlib.colormaps["viridis"](np.linspace(0, 0.88, count)) if ordered else COLOURS[:count])
 
 
-def _curve(name: str, each: Reading, scale: float) -> Curve:
+def _curve(name: str, each: Reading, unit: float) -> Curve:
     best = each.best.optimum
     losses = each.judged[1].mean(axis=0) if each.judged else np.array([])
     finite = np.isfinite(losses)
     above = 100 * (losses[finite] / best.loss - 1)
-    return Curve(name, each.ratios[finite] / scale, above, best.rate / scale, best.resolved)
+    return Curve(name, each.ratios[finite] * unit, above, best.rate * unit, best.resolved)
 
 
 def _name(config: Config, each: Reading) -> str:
@@ -204,36 +230,27 @@ def _name(config: Config, each: Reading) -> str:
 
 
 def _shown_power(value: float, quantity: str) -> float:
-    """The nearest candidate of the width's power, or the measured power of the vocabulary; 0 if it is unknown."""
+    """The nearest rule's power of the width, or the measured power of the vocabulary; 0 if it is unknown."""
     if not np.isfinite(value):
         return 0.0
-    return min(CANDIDATES, key=lambda power: abs(power - value)) if quantity == "d" else round(value, 2)
+    return min(_RULES, key=lambda power: abs(power - value)) if quantity == "d" else round(value, 2)
 
 
 def _title(config: Config, readings: Sequence[Reading], quantity: str) -> str:
-    fit = law(config, readings)
     where = ", ".join(filter(None, (readings[0].group.label, vocabulary(config))))
+    if quantity == "d":
+        power = power_of_rate(readings).measurement
+        return f"Text read once: the best embedding rate {_direction(power)} ({where})"
+    fit = law(config, readings)
     if not np.isfinite(fit.power.value):
         return f"{where}: the best ratio η_E / η_hidden over {quantity} is not resolved yet"
-    grows = f"{where}: the best ratio η_E / η_hidden follows {quantity}^{fit.power.in_words()}"
-    return f"{grows}; {_finding(fit) if quantity == 'd' else _sign(fit.power)}"
+    return f"{where}: the best ratio η_E / η_hidden follows {quantity}^{fit.power.in_words()}; {_sign(fit.power)}"
 
 
-def _finding(fit: Law) -> str:
-    verdicts = {
-        power: judge(
-            *fit.power,
-            claimed=(power - NEAR, power + NEAR),
-            rivals=[other for other in CANDIDATES if other != power],
-        )
-        for power in CANDIDATES
-    }
-    words = {power: text.partition(":")[0] for power, (text, _) in CANDIDATES.items()}
-    supported = [words[power] for power, verdict in verdicts.items() if verdict == "supported"]
-    left = [words[power] for power, verdict in verdicts.items() if verdict == "unresolved"]
-    if supported:
-        return f"supports {supported[0]}"
-    return f"undecided: {', '.join(left)}" if left else "none of d^0, d^(1/2) and d"
+def _direction(power: Measurement) -> str:
+    if power.interval is None or power.interval[0] <= 0 <= power.interval[1]:
+        return "follows no resolved power of d"
+    return f"{'rises' if power.value > 0 else 'falls'} as d^p, p = {power.in_words()}"
 
 
 def _sign(power: Measurement) -> str:

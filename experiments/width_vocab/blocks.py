@@ -7,7 +7,6 @@ from lvp.analysis import markdown
 from lvp.analysis.power_laws import in_words
 from lvp.experiments.width_vocab.analysis import optima
 from lvp.experiments.width_vocab.config import READINGS
-from lvp.experiments.width_vocab.replay import replay_table
 from lvp.experiments.width_vocab.token_rows import token_rows_table
 from lvp.parametrization import published
 
@@ -15,7 +14,7 @@ MAIN = "laptop-wikitext2"  # the result of the README's figure
 
 
 def blocks(results: Mapping[str, Any]) -> dict[str, str]:
-    """The blocks "headline", "replay", "published-powers" and "token-rows"; the first three need the result `MAIN`.
+    """The blocks "headline", "published-powers" and "token-rows"; the first two need the result `MAIN`.
 
     Args:
       results: see `lvp.experiments.common.experiment.Experiment`.
@@ -25,7 +24,6 @@ def blocks(results: Mapping[str, Any]) -> dict[str, str]:
         return {"token-rows": rows}
     return {
         "headline": headline([each for each in results.values() if each.config.corpus == main.config.corpus]),
-        "replay": replay_table(main.table, main.config),
         "published-powers": published_powers(main),
         "token-rows": rows,
     }

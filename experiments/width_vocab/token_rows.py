@@ -1,4 +1,4 @@
-"""The best embedding rate, its powers and its tolerance by how rows enter the model: a table of docs/width_vocab.md."""
+"""The best embedding rate, its powers and tolerance by how rows enter the model: a table of docs/embedding_rate.md."""
 
 from collections.abc import Sequence
 

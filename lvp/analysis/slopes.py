@@ -9,6 +9,7 @@ from scipy.optimize import brentq
 from scipy.special import chdtrc, stdtrit
 
 from lvp.analysis.estimators import Optimum
+from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
 NAN, INF = float("nan"), float("inf")
@@ -30,6 +31,11 @@ class Slope:
     level: float = 0.95  # confidence level of the interval
     centre: float = NAN  # ln width with the smallest std of the line
     centre_std: float = NAN  # std of the line there
+
+    @property
+    def measurement(self) -> Measurement:
+        """The slope with its interval, which is unknown with fewer than three points."""
+        return Measurement(self.slope, self.interval if np.isfinite(self.interval).all() else None)
 
     def line(self, widths: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Fitted rates [N] at `widths` [N], and the lower and upper ends [N] of the line's band at `level`."""

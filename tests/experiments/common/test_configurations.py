@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,12 +15,11 @@ from lvp.experiments import width_vocab
 from lvp.experiments.common import adaptive_comparison
 from lvp.experiments.common.optimum_text import optimum_row, slope_text
 from lvp.experiments.common.tables import EMBEDDING_RATE
-from lvp.experiments.width_vocab import replay, token_rows
+from lvp.experiments.width_vocab import token_rows
 from lvp.models.decoder import decoder
 from lvp.parametrization import row_multiplier
 from tests.marking import slow
 
-ROOT = Path(__file__).parents[3]
 PAPER = width_vocab.config.settings(width_vocab.PRESETS["paper"])
 
 
@@ -281,33 +279,6 @@ def test_the_table_of_token_rows_has_the_planted_powers():
         ]  # one number if they are equal
         excess = 100 * 0.1 * np.log(2) ** 2  # in %, of the planted parabolas with least loss 1
         assert low <= excess + 0.1 and high >= excess - 0.1 and high - low < 0.5
-
-
-@pytest.mark.slow
-def test_a_replay_reads_only_the_runs_and_steps_that_it_keeps():
-    table, config = synthetic_sweep(-0.5)
-    rows = replay.replay_table(table, config).splitlines()
-    (kept,) = [row for row in rows if "**" in row]
-    assert rows[2].endswith("| 1.00 |") and "| 32, 48, 64, 96, 128 | 6 | 3 | 1500 |" in rows[2]
-    is_removed = table["setting.model.width"] == 128
-    spoiled = [[9.0] * len(y) if out else y for (_, y), out in zip(curves(table), is_removed, strict=True)]
-    changed = table.assign(train_loss=table["train_loss"].where(~is_removed, 9.0), curve_losses=spoiled)
-    after = replay.replay_table(changed, config).splitlines()
-    assert kept in after and rows[2] not in after  # control: the replay with all widths changes
-    early = [[loss if step <= 1200 else 9.0 for step, loss in zip(*curve, strict=True)] for curve in curves(table)]
-    assert kept in replay.replay_table(table.assign(curve_losses=early), config)
-
-
-def curves(table):
-    """Yields (steps, losses) of each run's curve."""
-    return zip(table["curve_steps"], table["curve_losses"], strict=True)
-
-
-def test_make_figure_trains_the_runs_of_the_replay():
-    (line,) = re.findall(r"^FEWER_RUNS = (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    laptop = experiments.configured("width_vocab", "laptop")
-    config = experiments.configured("width_vocab", "laptop", dict(word.split("=") for word in line.split()))
-    assert config == replay.reduced(laptop, replay.MAKE_FIGURE) != laptop
 
 
 def runs_of_the_adaptive_design(table, config):

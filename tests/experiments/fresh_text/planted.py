@@ -9,6 +9,8 @@ from lvp.experiments.fresh_text import analysis
 from lvp.experiments.fresh_text.config import GROUPS
 from lvp.training import records
 
+STEPS = list(range(1, 21))  # of the curves of losses
+
 
 def excess(x, lean):
     """The loss above the least at ln ratio x from the best ratio. Its third-order term is lean/3 of the second."""
@@ -25,6 +27,7 @@ class Planted:
     ratio: float = 1.0  # best ratio at d 100, m 1024, as a multiple of the middle of the group's grid
     asymmetry: float = 0.0  # slope of the third-order term over ln d: curves of narrow and wide models lean apart
     noise: float = 0.003  # of one run
+    power_of_steps: float = 0.0  # of the best ratio during training
     scatter: float = 0.0  # std of ln(best ratio) about the power law
     seed: int = 0
 
@@ -33,10 +36,11 @@ class Planted:
         power_law = (width / 100) ** self.power_of_d * (vocab / 1024) ** self.power_of_m
         return group.ratio * self.ratio * power_law * np.exp(wander)
 
-    def loss(self, group, setting, run):
-        """The validation loss of a run. It rises by 0.4 % at twice the best ratio."""
+    def loss(self, group, setting, run, part=1.0):
+        """The loss of a run after a part of its steps. It rises by 0.4 % at twice the best ratio."""
         model, rates = setting.model, run.learning_rates
-        x = np.log(rates["embedding"] / rates["hidden"] / self.best_ratio(group, model.width, model.vocab))
+        best = self.best_ratio(group, model.width, model.vocab) * part**self.power_of_steps
+        x = np.log(rates["embedding"] / rates["hidden"] / best)
         lean = self.asymmetry * np.log(model.width / 110)
         hidden = np.log(rates["hidden"] * model.width / self.constant)
         numbers = [self.seed, run.seed, model.width, model.vocab, *np.float64(list(rates.values())).view(np.uint64)]
@@ -53,8 +57,9 @@ def table_of(config, runs_by_label, planted):
             label = fresh_text.config.label(config, name, shape)
             setting = asdict(settings[label])
             for run in runs_by_label.get(label, ()):
-                loss = planted.loss(GROUPS[name], settings[label], run)
-                outcome = {"status": "finished", "valid_bits_per_byte": loss}
+                train = [planted.loss(GROUPS[name], settings[label], run, step / 20) for step in STEPS]
+                curve = {"curve_steps": STEPS, "curve_losses": train}
+                outcome = {"status": "finished", "valid_bits_per_byte": train[-1], **curve}
                 row = {"config": {"cell": setting, "lane": asdict(run)}, "outcome": outcome, "provenance": {}}
                 rows.append({"hash": str(len(rows)), **row})
     return records.table(rows)

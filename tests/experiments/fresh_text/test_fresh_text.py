@@ -32,8 +32,9 @@ def test_every_preset_selects_with_the_same_places(preset):
     config = fresh_text.PRESETS[preset]
     settings = fresh_text.config.settings(config)
     assert len(settings) == len(config.groups) * len(config.shapes)
+    places = 9 if config.constant_reach else 3
     for planned, most in zip(settings, fresh_text.config.limit(config), strict=True):
-        assert planned.epochs <= 0.99 and len(planned.runs) == 9 * config.selecting < len(most.runs)
+        assert planned.epochs <= 0.99 and len(planned.runs) == places * config.selecting < len(most.runs)
 
 
 def test_blocks_share_the_runs_of_the_same_shape():
@@ -153,8 +154,8 @@ def test_judged_ratios_extend_at_the_edge():
     class Late(Planted):
         """The judging seeds have their optimum at a larger ratio than the selecting seeds."""
 
-        def loss(self, group, setting, run):
-            return (shifted if run.seed > 1 else Planted(noise=0.0)).loss(group, setting, run)
+        def loss(self, group, setting, run, part=1.0):
+            return (shifted if run.seed > 1 else Planted(noise=0.0)).loss(group, setting, run, part)
 
     late = analysis.read(trained(config, Late())[0], config)["paper", ModelShape(64, 1024)]
     assert len(places) == LEAST_JUDGED and len(late.judged[0]) == config.most_ratios
@@ -191,6 +192,21 @@ def test_the_power_of_d_is_recovered(power):
     cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
     assert "lack of fit" in analysis.summary(table, LAPTOP)
+    # The planted η_hidden falls as 1/d.
+    falls = answers[f"the best embedding rate falls as d^(−1/2), not as d^0 or 1/d ({model})"]
+    assert falls == ("supported" if power == 0.5 else "contradicted")
+
+
+@pytest.mark.parametrize("power", [-0.5, 0.0])
+def test_the_best_ratio_of_a_part_of_the_text_is_recovered(power):
+    """The mean over the last fifth of the part is nearly the loss at nine tenths of the part."""
+    config = replace(LAPTOP, widths=(64,), vocabs=(1024,))
+    table, _ = trained(config, Planted(power_of_steps=power, noise=0.0005))
+    (reading,) = analysis.read(table, config).values()
+    best = {part: reading.best_after(part).rate for part in (0.5, 1.0)}
+    assert best[0.5] / best[1.0] == pytest.approx(0.5**power, rel=0.03)
+    assert best[1.0] / reading.best.optimum.rate == pytest.approx(0.9**power, rel=0.03)
+    assert "best ratio after a part of the text" in analysis.summary(table, config)
 
 
 @pytest.mark.parametrize(("power", "falls", "rises"), [(-0.4, 1, 0), (0.4, 0, 1), (0.0, None, None)])
