@@ -526,7 +526,7 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
         made.append(
             f"the rule's embedding rate is for plain rows. Rows times √d enlarge every update √d = {factor:.4g} times "
             f"at width {shape.width}, and the best rates measured with them are about √d times smaller "
-            "(docs/fresh_text.md). So the rate above is divided by √d."
+            "(docs/embedding_rate.md). So the rate above is divided by √d."
         )
     if asked.optimizer != "muon" and embedding.init_std and embedding.learning_rate >= LARGE * embedding.init_std:
         ratio = embedding.learning_rate / embedding.init_std

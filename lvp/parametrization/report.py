@@ -167,7 +167,7 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
         text += ", from the moved to the unchanged rate" * advice.tries_unmoved
         return textwrap.wrap(f"{text} (--evidence: why).{_outside(advice)}", LINE)
     if advice.tries_unmoved:
-        why = "from the moved rate to the unchanged one: docs/width_vocab.md measured that plain rows keep theirs"
+        why = "from the moved rate to the unchanged one: docs/embedding_rate.md measured that plain rows keep theirs"
     elif advice.embedding_was_tuned:
         why = "half and twice the rate above"
     elif pages := _pages(advice):
@@ -230,8 +230,7 @@ def _pages(advice: "Recommendation") -> list[str]:
         for page, has in {
             "docs/tied.md": advice.tied,
             "docs/muon.md": advice.optimizer == "muon",
-            "docs/fresh_text.md": advice.token_rows == "sqrt",
-            "docs/width_vocab.md": advice.token_rows == "normalized",
+            "docs/embedding_rate.md": advice.token_rows != "plain",
         }.items()
         if has
     ]
