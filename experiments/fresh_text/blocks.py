@@ -44,4 +44,5 @@ def _advice(result: Any) -> Iterator[str]:
 
 def _follows(power: Measurement) -> str:
     low, high = power.interval or (-np.inf, np.inf)
-    return f"follows d^p, p = {power.in_words()}" if high - low <= WIDE else "follows no resolved power of d"
+    told = high - low <= WIDE or low > 0 or high < 0
+    return f"follows d^p, p = {power.in_words()}" if told else "follows no resolved power of d"

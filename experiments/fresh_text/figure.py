@@ -196,7 +196,14 @@ def _best(
 ) -> Best:
     if quantity == "d":
         line = Line(readings[0].group.label, config.widths, readings, units)
-        return Best("Best rate over width", "width d", _RATE, [line], [*((p, name) for p, name in _RULES.items())], fit)
+        return Best(
+            "Best rate over width; rules for η_hidden ∝ 1/d",
+            "width d",
+            _RATE,
+            [line],
+            [*((p, name) for p, name in _RULES.items())],
+            fit,
+        )
     lines = []
     for width in sorted(set(config.widths)):
         own = [each for each in readings if each.shape.width == width]
