@@ -442,12 +442,11 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
     lines = []
     if quantity == "d":
         lines += _rate_lines(readings)
-    lines.append(f"{where}, best ratio: {raw.power.in_words()}, {raw.resolved} of {len(readings)} shapes")
+    lines.append(f"{where}, best ratio: {raw.power.in_words()}; lack of fit: p = {_shown(raw.lack_of_fit, '.2g')}")
     if quantity == "d":
         entered = law(config, readings, entered=True)
         lines.append(f"{where}, best ratio as it enters the first block: {entered.power.in_words()}")
         lines.append(f"{where}, vertex of η_hidden · d (selecting seeds): {_power_of_constant(readings)}")
-        lines.append(f"lack of fit: p = {_shown(raw.lack_of_fit, '.2g')}")
     if raw.without:
         lines.append(f"{where}, best ratio: {_listed(raw.without)}")
     if quantity == "m":
