@@ -109,7 +109,7 @@ def packing(
 def _pack(each: SettingRuns, pack: int | None, single: bool) -> int:
     """The runs of a program of a setting."""
     task = task_for(each.setting)
-    if not (task.trained and task.shares_data):
+    if not task.trained:
         return 1
     if pack is not None or single:
         return pack or 1

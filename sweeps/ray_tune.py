@@ -310,7 +310,7 @@ class Training(tune.Trainable):
 
     def _begin(self, step: int, state: Any) -> None:
         self.at, self.state = step, state
-        self.chunks = training.chunks(self.program, [self.run], self.feed(self.run), state=state, step=step)
+        self.chunks = training.chunks(self.program, [self.run], self.feed([self.run]), state=state, step=step)
 
     def step(self) -> dict:
         before = self.at

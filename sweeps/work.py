@@ -80,7 +80,7 @@ class Worker:
     stopping: bool = False  # set it to make `train` save and end after its present chunk
     _programs: dict[tuple[str, int], tuple[Any, dict]] = field(default_factory=dict)  # program and fingerprint
     _settings: dict[str, Planned] = field(default_factory=dict)  # by label, without runs
-    _feeds: dict[str, Any] = field(default_factory=dict)  # hash of a setting → its data by run
+    _feeds: dict[str, Any] = field(default_factory=dict)  # hash of a setting → its feed by pack
 
     def __post_init__(self) -> None:
         if self.job.threads is not None:  # before JAX's backend, which counts cores and reads XLA_FLAGS
@@ -170,7 +170,7 @@ class Worker:
         if key not in self._programs:
             program = task_for(planned.setting).program(size, self.mesh)
             run = next(iter(planned.runs.values()))
-            lowered = program.lower(self._feeds[planned.hash](run).feed(0)[1])
+            lowered = program.lower(self._feeds[planned.hash]([run] * size).feed(0)[1])
             now = fingerprint.of_program(
                 lowered.as_text(), jax.devices()[0], jax.local_device_count(), self.job.threads
             )
@@ -207,7 +207,7 @@ class Worker:
         first, state, environments = self._start(program, hashes, now)
         runs = list(planned.runs.values())
         runs += runs[-1:] * (pack.size - len(runs))
-        feed = self._feeds[planned.hash](runs[0])
+        feed = self._feeds[planned.hash](runs)
         if self.tracker:
             for run in hashes:
                 self.tracker.begin(run, planned.label, trackers.hparams(planned.config(planned.runs[run])), first)

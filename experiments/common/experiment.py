@@ -58,7 +58,7 @@ class CalculationTask(Task):
     def steps(self, dataset: Any, epochs: float) -> NoReturn:
         raise TypeError("a calculation is not trained")
 
-    def load(self, dataset: Any, mesh: Any = None) -> Callable[[Any], Any]:
+    def load(self, dataset: Any, mesh: Any = None) -> Callable[[Sequence], Any]:
         raise TypeError("a calculation is not trained")
 
     def program(self, runs: int = 1, mesh: Any = None) -> NoReturn:

@@ -151,12 +151,10 @@ PRESETS = {
     ),
     "growing": Config(**_LAPTOP, widths=WIDTHS, vocabs=tuple(8 * width for width in WIDTHS)),
     "practice": Config(**_LAPTOP, groups=("today", "decayed", "muon"), widths=(96,), vocabs=(1024,)),
-    # Packs of runs need windows. A tenth of the text is drawn, so that few windows overlap.
     "gpu": Config(
         corpus="tfds:c4/en:3.1.0",
         slice_bytes=5_000_000_000,
         valid_bytes=5_000_000,
-        order="windows",
         epochs=0.1,
         dtype="bfloat16",
         batch=256,

@@ -1,6 +1,6 @@
 """A residual network trained on images, with large first updates (Kosson, Messmer & Jaggi 2024, appendix A)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -309,7 +309,7 @@ class ImageTask(Task):
     def steps(self, dataset: Images, epochs: float) -> float:
         return epochs * (dataset.num_train // self.setting.batch)  # an epoch drops an incomplete batch
 
-    def load(self, dataset: Images, mesh: Mesh | None = None) -> Callable[[ImageRun], Feed]:
+    def load(self, dataset: Images, mesh: Mesh | None = None) -> Callable[[Sequence[ImageRun]], Feed]:
         train_files, test_files = (
             (dataset.train_images, dataset.train_labels),
             (dataset.test_images, dataset.test_labels),
@@ -318,7 +318,7 @@ class ImageTask(Task):
         shared = jax.device_put(
             ImageData.from_arrays(self.setting, train_arrays, test_arrays, dataset.mean, dataset.std)
         )
-        return lambda run: shared
+        return lambda runs: shared
 
     def program(self, runs: int = 1, mesh: Mesh | None = None) -> ImageProgram:
         return ImageProgram(self.setting, runs)

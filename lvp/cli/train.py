@@ -69,7 +69,7 @@ def train(arguments: argparse.Namespace) -> None:
         mesh = sharding.make_mesh(sizes)
         saved = _Saved(task.program(mesh=mesh), run, out / "checkpoints", config, arguments.checkpoint_seconds)
         saved.start = start and start.params
-        outcome = saved.train(task.load(dataset, mesh)(run), asked)
+        outcome = saved.train(task.load(dataset, mesh)([run]), asked)
     if outcome is None:
         _say(f"{out}: stopped at step {saved.step:,} of {setting.steps:,}; the same command continues")
     elif jax.process_index() == 0:

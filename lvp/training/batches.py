@@ -43,9 +43,9 @@ class RandomWindows:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StreamedRows:
-    """Rows or windows that the host read for a few steps. Each run has its own, by its seed."""
+    """Rows or windows that the host read for a few steps. Each run of a pack has its own, by its seed."""
 
-    rows: Any  # int32 [steps, batch, context + 1]
+    rows: Any  # int32 [steps, batch, context + 1]; in a pack [runs, steps, batch, context + 1]
     start: Any  # int32 scalar: the step of rows[0]
 
     def batch(self, key: jax.Array, step: jax.Array | int, rows: int, context: int) -> jax.Array:

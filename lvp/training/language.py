@@ -1,6 +1,6 @@
 """A decoder trained on next tokens."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -111,9 +111,10 @@ def _in_groups(setting: Setting, tokens: np.ndarray, stride: int | None = None) 
 
 
 class StreamedTokens:
-    """The feed of a run whose rows or windows the host reads, from memory or disk.
+    """The feed of runs whose rows or windows the host reads, from memory or disk.
 
-    Each process reads what its devices of the mesh train on. A thread reads the next rows during training.
+    Each run of a pack reads its own rows. Each process reads what its devices of the mesh train on. A thread reads the
+    next rows during training.
 
     Raises:
       InputError: a text is too short for the setting or, when rows are read, a token is outside of the vocabulary.
@@ -125,13 +126,13 @@ class StreamedTokens:
         setting: Setting,
         train: np.ndarray,
         valid: np.ndarray,
-        seed: int,
+        seeds: Sequence[int],
         mesh: Mesh | None = None,
         scored: np.ndarray | None = None,
     ):
         self._setting, self._mesh = setting, mesh
         kind = streams.Rows if setting.data.order == "rows" else streams.Windows
-        self._rows = kind(train, context=setting.model.context, batch=setting.batch, seed=seed)
+        self._rows = [kind(train, context=setting.model.context, batch=setting.batch, seed=seed) for seed in seeds]
         self._rest = TrainingData._without_batches(setting, len(train), valid, scored)
         # The file may be larger than memory: it is counted only if a measure needs it.
         if setting.measured_steps and "vocabulary" in setting.measures:
@@ -144,11 +145,11 @@ class StreamedTokens:
         stop = min(step + STREAMED_STEPS, setting.steps)
         shape = (STREAMED_STEPS, setting.batch, setting.model.context + 1)
 
-        def part(index) -> np.ndarray:
+        def part(index, source=self._rows[0]) -> np.ndarray:
             first, last, _ = index[1].indices(setting.batch)
             rows = np.zeros((STREAMED_STEPS, last - first, shape[2]), np.int32)
             for i in range(stop - step):
-                rows[i] = self._rows.at(step + i, first, last)
+                rows[i] = source.at(step + i, first, last)
             if rows.min() < 0 or rows.max() >= setting.vocab:
                 wrong = rows.max() if rows.max() >= setting.vocab else rows.min()
                 raise InputError(
@@ -158,7 +159,8 @@ class StreamedTokens:
             return rows
 
         if self._mesh is None:
-            rows: Any = part((None, slice(None)))
+            parts = [part((None, slice(None)), source) for source in self._rows]
+            rows: Any = parts[0] if len(parts) == 1 else np.stack(parts)
         else:
             placed = NamedSharding(self._mesh, PartitionSpec(None, mesh_axes.TOKENS))
             rows = jax.make_array_from_callback(shape, placed, part)
@@ -167,8 +169,8 @@ class StreamedTokens:
 
 def run_feeds(
     setting: Setting, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None, mesh: Mesh | None = None
-) -> Callable[[Run], Feed]:
-    """run → its feed, by the setting's data order. Runs share one copy of tokens on the device.
+) -> Callable[[Sequence[Run]], Feed]:
+    """The runs of a pack → their feed, by the setting's data order. All packs share one copy of tokens on the device.
 
     Random windows of more than `DEVICE_TOKENS` tokens are read by the host, and drawn by its generator.
 
@@ -179,11 +181,11 @@ def run_feeds(
       mesh: of the program; None for one device.
     """
     if setting.data.read_by_host(len(train)):
-        return lambda run: StreamedTokens(setting, train, valid, run.seed, mesh, scored)
+        return lambda runs: StreamedTokens(setting, train, valid, [run.seed for run in runs], mesh, scored)
     data = TrainingData.from_tokens(setting, train, valid, scored)
     if mesh is None:  # on a mesh every run places the data
         data = jax.device_put(data)
-    return lambda run: data
+    return lambda runs: data
 
 
 def check_mesh(setting: Setting, sizes: Mapping[str, int]) -> None:
@@ -217,10 +219,6 @@ class Program(PackedProgram):
     """
 
     def __init__(self, setting: Setting, runs: int = 1, mesh: Mesh | None = None):
-        if runs > 1 and setting.data.read_by_host():
-            raise ValueError(
-                f"runs must be 1 for data order {setting.data.order!r}, got {runs}: each run reads its own rows"
-            )
         super().__init__(setting, runs, mesh)
         self._place = sharding.Placement(mesh)
         self.model = self._model()
@@ -233,6 +231,9 @@ class Program(PackedProgram):
     def data_placement(self, data: TrainingData) -> Any:
         placement = super().data_placement(data)
         return placement if self.mesh is None else placement._replace(train=data.train.placement(self.mesh))
+
+    def _runs_axes(self, data: TrainingData) -> Any:
+        return TrainingData(StreamedRows(0, None), *[None] * 6) if isinstance(data.train, StreamedRows) else None
 
     def _rate(self, run):
         setting, rate = self.setting, run["learning_rate"]
@@ -275,11 +276,6 @@ class Program(PackedProgram):
         return next_token_loss(hidden, head, windows[:, 1:], weights, mesh=self.mesh)
 
     def _batch(self, step, state, data):
-        if self.runs > 1 and isinstance(data.train, StreamedRows):
-            raise InputError(
-                f"runs per program must be 1 for windows of more than {DEVICE_TOKENS} tokens, got {self.runs}: each "
-                "run reads its own; give --pack 1"
-            )
         key = jax.random.wrap_key_data(state["key"])
         return data.train.batch(key, step, self.setting.batch, self.setting.model.context)
 

@@ -34,7 +34,7 @@ def chunks(
     Args:
       program: the setting's program.
       runs: as many runs as the program takes.
-      data: such as `lvp.training.TrainingData` or `lvp.training.StreamedTokens`.
+      data: of these runs, such as `lvp.training.TrainingData` or `lvp.training.StreamedTokens`.
       state: the pack's state at `step`, from a checkpoint; None starts at step 0.
       chunk_seconds: approximate time of one dispatch; 0 dispatches step by step. The result does not depend on it.
 

@@ -122,6 +122,13 @@ class PackedProgram:
 
     # --- a pack of runs --------------------------------------------------------------------------------------
 
+    def _runs_axes(self, data: Any) -> Any:
+        """The axis of the runs in each leaf of the data, as `jax.vmap` takes it. None: the runs share the data."""
+        return None
+
+    def _advance_pack(self, step, stop, state, runs, data):
+        return jax.vmap(self._advance, in_axes=(None, None, 0, 0, self._runs_axes(data)))(step, stop, state, runs, data)
+
     def arrays(self, runs: Sequence) -> Any:
         """Runs as the program's traced argument: stacked, except for a single run."""
         if len(runs) != self.runs:
@@ -166,7 +173,7 @@ class PackedProgram:
     @cached_property
     def advance(self) -> Any:
         """advance(step, stop, state, runs, data) → state at `stop`, jitted; `state` is donated."""
-        batched = self._advance if self.runs == 1 else jax.vmap(self._advance, in_axes=(None, None, 0, 0, None))
+        batched = self._advance if self.runs == 1 else self._advance_pack
         if self.mesh is None:
             return jax.jit(batched, donate_argnums=2)
         everywhere = NamedSharding(self.mesh, PartitionSpec())

@@ -5,7 +5,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,11 +39,6 @@ class Task(ABC):
         """True if a compiled program trains the setting's runs."""
         return True
 
-    @property
-    def shares_data(self) -> bool:
-        """True if all runs read the same data. Runs with data of their own are trained one at a time."""
-        return True
-
     @abstractmethod
     def prepare(self, cache: Path) -> Any:
         """The setting's dataset on disk, made under `cache` if missing.
@@ -69,8 +64,8 @@ class Task(ABC):
         """The number of steps in `epochs` passes through the training data."""
 
     @abstractmethod
-    def load(self, dataset: Any, mesh: Mesh | None = None) -> Callable[[Any], Feed]:
-        """A function from a run to its feed, as `lvp.training.run` takes it."""
+    def load(self, dataset: Any, mesh: Mesh | None = None) -> Callable[[Sequence], Feed]:
+        """A function from the runs of a pack to their feed, as `lvp.training.run` takes it."""
 
     @abstractmethod
     def program(self, runs: int = 1, mesh: Mesh | None = None) -> PackedProgram:
@@ -108,10 +103,6 @@ class LanguageTask(Task):
     dataset_class = data.Dataset
     setting: Setting
 
-    @property
-    def shares_data(self) -> bool:
-        return not self.setting.data.read_by_host()
-
     def prepare(self, cache: Path) -> data.Dataset:
         dataset = prepare_tokens(self.setting.data, self.setting.vocab, cache)
         check_lengths(self.setting, dataset.num_tokens, dataset.num_valid_tokens)
@@ -126,7 +117,7 @@ class LanguageTask(Task):
     def steps(self, dataset: data.Dataset, epochs: float) -> float:
         return epochs * dataset.num_tokens / self.setting.tokens_per_step
 
-    def load(self, dataset: data.Dataset, mesh: Mesh | None = None) -> Callable[[Run], Feed]:
+    def load(self, dataset: data.Dataset, mesh: Mesh | None = None) -> Callable[[Sequence[Run]], Feed]:
         scored = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
         return run_feeds(self.setting, dataset.tokens("train", mapped=True), dataset.tokens("valid"), scored, mesh)
 
@@ -171,7 +162,7 @@ def train(setting: AnySetting, run: Any, *, cache: Path | None = None) -> dict[s
     task = task_for(setting)
     task.check_runs([run])
     dataset = task.prepare(cache_dir() / "data" if cache is None else cache)
-    (outcome,) = loop.run(task.program(), [run], task.load(dataset)(run))
+    (outcome,) = loop.run(task.program(), [run], task.load(dataset)([run]))
     return task.outcome(dataset, outcome)
 
 

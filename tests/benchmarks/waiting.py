@@ -57,7 +57,7 @@ def _trainer(read_ahead: bool):
 
     if not read_ahead:
         streams.prefetched = lambda feed: feed
-    data_of_steps = training.StreamedTokens(setting, tokens, np.asarray(tokens[:VALID_TOKENS]), run.seed).feed
+    data_of_steps = training.StreamedTokens(setting, tokens, np.asarray(tokens[:VALID_TOKENS]), [run.seed]).feed
     program = training.Program(setting)
     program.compile(data_of_steps(0)[1])
     arrays, at = program.arrays([run]), {"step": 0, "state": program.blank_state()}

@@ -52,7 +52,7 @@ def test_kept_parameters_have_the_records_validation_loss(kept, whole, monkeypat
     for run, outcome in outcomes(kept).items():
         model, params = models.load(kept / "weights" / run)
         assert model.config == planned.setting.model
-        _, data = feed(planned.runs[run]).feed(0)
+        _, data = feed([planned.runs[run]]).feed(0)
         assert float(loss({"params": params}, data)) == pytest.approx(outcome["valid_loss"], rel=1e-6)
         assert float(loss({"params": model.init(jax.random.key(0))}, data)) != pytest.approx(outcome["valid_loss"])
 

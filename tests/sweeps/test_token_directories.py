@@ -41,7 +41,7 @@ def test_tokens_and_text_give_the_same_batches(made, tmp_path, order, slice_byte
         dataset = task.prepare(tmp_path)
         if slice_bytes is not None:  # a text may be cut in the middle of a token; tokens are not
             dataset = dataclasses.replace(dataset, num_tokens=1000)
-        feed = task.load(dataset)(RUN)
+        feed = task.load(dataset)([RUN])
         seen.append([feed.feed(step) for step in (0, 8, 96)])
     assert jax.tree.structure(seen[0]) == jax.tree.structure(seen[1])
     for of_text, of_tokens in zip(*map(jax.tree.leaves, seen), strict=True):

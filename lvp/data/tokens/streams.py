@@ -1,6 +1,6 @@
 """Rows and random windows of a token file larger than memory, which can be resumed at any step."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -30,16 +30,14 @@ class _HostBatches:
         if len(tokens) <= context:
             raise InputError(f"{len(tokens)} tokens are too few for a context of {context}: at least {context + 1}")
 
-    def starts(self, step: int, first: int, last: int) -> Iterable[int]:
-        """The positions at which rows first to last − 1 of a step's batch start."""
+    def starts(self, step: int, first: int, last: int) -> np.ndarray:
+        """The positions at which rows first to last − 1 of a step's batch start, int64 [last − first]."""
         raise NotImplementedError
 
     def at(self, step: int, first: int, last: int) -> np.ndarray:
         """int32 [last − first, context + 1]: rows first to last − 1 of a step's batch; equal on all processes."""
-        rows = np.empty((last - first, self.context + 1), np.int32)
-        for i, start in enumerate(self.starts(step, first, last)):
-            rows[i] = self.tokens[start : start + self.context + 1]
-        return rows
+        positions = self.starts(step, first, last)[:, None] + np.arange(self.context + 1)
+        return self.tokens[positions].astype(np.int32, copy=False)
 
 
 class Rows(_HostBatches):
@@ -55,10 +53,12 @@ class Rows(_HostBatches):
         self.count = (len(tokens) - 1) // context
         self._order = lru_cache(maxsize=2)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(self.count))
 
-    def starts(self, step: int, first: int, last: int) -> Iterable[int]:
-        for row in range(step * self.batch + first, step * self.batch + last):
-            epoch, place = divmod(row, self.count)
-            yield int(self._order(epoch)[place]) * self.context
+    def starts(self, step: int, first: int, last: int) -> np.ndarray:
+        epochs, places = divmod(np.arange(step * self.batch + first, step * self.batch + last), self.count)
+        rows = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            rows[epochs == epoch] = self._order(int(epoch))[places[epochs == epoch]]
+        return rows * self.context
 
 
 class Windows(_HostBatches):
@@ -67,7 +67,7 @@ class Windows(_HostBatches):
     Every start from 0 to N − context − 1 is equally likely, as in `lvp.data.tokens.batches.random_windows`.
     """
 
-    def starts(self, step: int, first: int, last: int) -> Iterable[int]:
+    def starts(self, step: int, first: int, last: int) -> np.ndarray:
         return np.random.default_rng([self.seed, step]).integers(len(self.tokens) - self.context, size=self.batch)[
             first:last
         ]

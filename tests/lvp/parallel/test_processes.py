@@ -31,7 +31,7 @@ TOLERANCE = 1e-5  # nats, compared with one device
 
 def feed(mesh):
     tokens = np.arange(2000, dtype=np.int32) ** 2 % MODEL.vocab
-    return training.StreamedTokens(SETTING, tokens[:1900], tokens[1900:], RUN.seed, mesh)
+    return training.StreamedTokens(SETTING, tokens[:1900], tokens[1900:], [RUN.seed], mesh)
 
 
 @functools.cache

@@ -162,7 +162,7 @@ def check_rows():
     curves = []
     for mesh in (None, mesh_of((2, 2, 2))):
         feed = training.StreamedTokens(
-            setting, np.asarray(data().train.tokens), np.asarray(data().valid).ravel()[:500], 0, mesh
+            setting, np.asarray(data().train.tokens), np.asarray(data().valid).ravel()[:500], [0], mesh
         )
         (outcome,) = training.run(Program(setting, mesh=mesh), [RUN], feed)
         curves.append(np.append(outcome.curve_losses, [outcome.valid_loss]))

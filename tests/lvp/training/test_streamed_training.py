@@ -27,7 +27,7 @@ RUN = Run(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
 @pytest.fixture(scope="module")
 def feed():
     tokens = np.random.default_rng(0).integers(0, 30, 500).astype(np.int32)
-    return training.StreamedTokens(SETTING, tokens[:400], tokens[400:], RUN.seed), tokens
+    return training.StreamedTokens(SETTING, tokens[:400], tokens[400:], [RUN.seed]), tokens
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_step_uses_its_rows(program, feed):
 def test_tokens_of_another_tokenizer_are_refused():
     tokens = np.full(100, 30, np.int32)
     with pytest.raises(InputError, match="token 30 is outside of the vocabulary of 30: another tokenizer made"):
-        training.StreamedTokens(SETTING, tokens, tokens, 0).feed(0)
+        training.StreamedTokens(SETTING, tokens, tokens, [0]).feed(0)
 
 
 WINDOWS = dataclasses.replace(SETTING, data=DataConfig("none"))
@@ -84,7 +84,7 @@ def limit(monkeypatch):
 
 def test_the_host_reads_the_windows_of_a_text_above_the_limit(program, feed, limit):
     tokens = feed[1]
-    small, large = (training.run_feeds(WINDOWS, tokens[:n], tokens[400:])(RUN) for n in (300, 301))
+    small, large = (training.run_feeds(WINDOWS, tokens[:n], tokens[400:])([RUN]) for n in (300, 301))
     assert isinstance(small.feed(0)[1].train, training.RandomWindows)
     stop, read = large.feed(0)
     windows = Windows(tokens[:301], context=8, batch=6, seed=RUN.seed)
@@ -94,16 +94,23 @@ def test_the_host_reads_the_windows_of_a_text_above_the_limit(program, feed, lim
     kept = {}
     keep = lambda step, state: kept.setdefault(step, jax.tree.map(np.array, state))  # noqa: E731
     (whole,) = training.run(program, [RUN], large, chunk_seconds=0, on_chunk=keep)
-    again = training.run_feeds(WINDOWS, tokens[:301], tokens[400:])(RUN)
+    again = training.run_feeds(WINDOWS, tokens[:301], tokens[400:])([RUN])
     (resumed,) = training.run(program, [RUN], again, state=kept[5], step=5)
     assert whole.status == "finished" and resumed == whole
-    with pytest.raises(InputError, match="runs per program must be 1 .* give --pack 1"):
-        Program(WINDOWS, runs=2).lower(read)
 
 
-def test_rows_need_a_single_run():
-    with pytest.raises(ValueError, match="runs must be 1 for data order"):
-        Program(SETTING, runs=2)
+@pytest.mark.parametrize("trained", [SETTING, WINDOWS], ids=["rows", "windows"])
+def test_each_run_of_a_pack_reads_its_own_rows(trained, feed, limit):
+    tokens, own = feed[1], [RUN, dataclasses.replace(RUN, seed=4)]
+    feeds = training.run_feeds(trained, tokens[:400], tokens[400:])
+    packed = training.run(Program(trained, 2), own, feeds(own))
+    single = Program(trained)
+    for run, of_pack in zip(own, packed, strict=True):
+        (alone,) = training.run(single, [run], feeds([run]))
+        np.testing.assert_allclose(of_pack.curve_losses, alone.curve_losses, rtol=1e-5)
+        assert of_pack.valid_loss == pytest.approx(alone.valid_loss, rel=1e-5)
+    (other,) = training.run(single, own[:1], feeds(own[1:]))  # control: the rows of the other run
+    assert np.abs(np.subtract(other.curve_losses, packed[0].curve_losses)).max() > 1e-2
 
 
 def test_an_unknown_order_is_named():
