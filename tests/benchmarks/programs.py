@@ -31,12 +31,12 @@ def data_of(setting):
 
 
 def runs(setting, count: int) -> list:
-    """Runs with the rates and stds of LVP and different seeds."""
+    """Runs with the rates and stds of LVP and different seeds; η_hidden = 0.2/d (Hayou & Liu 2025, C.2)."""
     from lvp.parametrization import table
     from lvp.training import Run
 
     lvp = table("lvp", width=setting.model.width, vocab=setting.vocab)
-    return [Run.under(lvp, 0.2, seed) for seed in range(count)]
+    return [Run.under(lvp, 0.2 / setting.model.width, seed) for seed in range(count)]
 
 
 def training(setting, count: int = 1) -> Timed:
