@@ -60,8 +60,8 @@ def environment(name: str, small: bool, cache: Path) -> dict[str, str]:
     # On a CPU, host and device run the same programs. On a GPU, a second call of the command finds its programs.
     changed |= {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     untimed = name in ("right", "bits")  # they measure no speed of products
-    flags = [os.environ.get("XLA_FLAGS", ""), QUICK_COMPILATION * small, UNTUNED * untimed]
-    changed["XLA_FLAGS"] = " ".join([*flags, bits.FLAG * (name == "bits")])
+    flags = [os.environ.get("XLA_FLAGS", ""), QUICK_COMPILATION * small, UNTUNED * untimed, bits.FLAG * (name == "bits")]
+    changed["XLA_FLAGS"] = " ".join(filter(None, flags))  # XLA takes a blank for the name of a file
     if name == "big":
         changed["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.95"
     elif untimed:
