@@ -27,6 +27,8 @@ PARTS = ("right", "bits", "fast", "big", "figure")
 FUSED = "fused attention"  # rows of `right` that decide whether the sweep uses the fused kernel
 GRACE = 5.0  # seconds after its limit in which a part may end by itself
 UNTUNED = "--xla_gpu_autotune_level=0"
+# Threads of `right` call programs while others are captured as CUDA graphs, which CUDA refuses.
+UNCAPTURED = "--xla_gpu_enable_command_buffer="
 PACKAGES = ("torch", "pandas", "scipy", "jax-cuda12-plugin", "jax-cuda13-plugin")
 ALL = 480.0  # seconds of all parts; the sweep gets what other parts leave
 
@@ -60,7 +62,13 @@ def environment(name: str, small: bool, cache: Path) -> dict[str, str]:
     # On a CPU, host and device run the same programs. On a GPU, a second call of the command finds its programs.
     changed |= {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     untimed = name in ("right", "bits")  # they measure no speed of products
-    flags = [os.environ.get("XLA_FLAGS", ""), QUICK_COMPILATION * small, UNTUNED * untimed, bits.FLAG * (name == "bits")]
+    flags = [
+        os.environ.get("XLA_FLAGS", ""),
+        QUICK_COMPILATION * small,
+        UNTUNED * untimed,
+        UNCAPTURED * (name == "right"),
+        bits.FLAG * (name == "bits"),
+    ]
     changed["XLA_FLAGS"] = " ".join(filter(None, flags))  # XLA takes a blank for the name of a file
     if name == "big":
         changed["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.95"

@@ -46,7 +46,7 @@ class Sizes:
     )
 
     # Losses, and the gradient of the look-up.
-    loss_tokens: int = 32768
+    loss_tokens: int = 16384  # the dense loss of 32768 ran out of memory on an H100
     loss_width: int = 1024
     loss_vocabs: Sequence[int] = (131072, 32768)
     chunks: Sequence[int] = (1024, 4096)
