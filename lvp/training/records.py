@@ -228,8 +228,8 @@ def _with_defaults(kind: type, recorded: Mapping[str, Any]) -> dict[str, Any]:
 def software() -> dict[str, Any]:
     """Git commit and package versions.
 
-    "+" after the commit marks changed tracked files of lvp, experiments and sweeps. Outside a checkout the commit is
-    $LVP_COMMIT, or None.
+    The commit is $LVP_COMMIT, or that of the checkout, or None. "+" after the checkout's commit marks changed tracked
+    files of lvp, experiments and sweeps.
     """
 
     def git(*args):
@@ -250,4 +250,4 @@ def software() -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {"commit": commit or os.environ.get("LVP_COMMIT"), "versions": versions}
+    return {"commit": os.environ.get("LVP_COMMIT") or commit, "versions": versions}
