@@ -267,9 +267,8 @@ def _blocks(results: Sequence[Result]) -> dict[str, str]:
             blocks |= experiment.blocks(own)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(_json(path))
-    accelerators = sorted(map(_json, COMMITTED.glob("accelerator/*.json")), key=lambda each: each["date"])
-    tables = [each["table"].strip() for each in reversed(accelerators)]
-    blocks["accelerator"] = "\n\n".join(tables) or "No accelerator has run the command yet."
+    accelerators = [_json(path) for path in sorted(COMMITTED.glob("accelerator/*.json"))]
+    blocks["accelerator"] = _accelerators(accelerators) or "No accelerator has run the command yet."
     if (faults := COMMITTED / "faults.json").exists():
         blocks["faults"] = _faults(_json(faults))
     blocks["status"] = status(results, accelerators)
@@ -287,6 +286,26 @@ def _faults(faults: Sequence[Mapping]) -> str:
     rows = [[f[key] for key in ("fault", "injected", "lost", "repeated", "wrong_bits")] for f in faults]
     commits = ", ".join(sorted({f["commit"] for f in faults}))
     return f"{markdown.table(head, rows, align='lrrrr')}\n\nCommit {commits}."
+
+
+def _accelerators(found: Sequence[Mapping[str, Any]]) -> str:
+    """The tables of the parts of `python -m tests.benchmarks.accelerator`, for each card.
+
+    Of several results of a part, the one with the most measured rows is shown, and the last of equals.
+    """
+    shown: dict[tuple[str, str], tuple[int, Mapping[str, Any]]] = {}
+    for each in sorted(found, key=lambda each: each["date"]):
+        for name, part in each["parts"].items():
+            key, count = (each["device"]["kind"], name), sum("value" in row for row in part["rows"])
+            if count >= shown.get(key, (0, each))[0]:
+                shown[key] = count, each
+    texts = []
+    for each in sorted(found, key=lambda each: each["date"], reverse=True):
+        head, *sections = each["table"].strip().split("\n\n**")
+        own = {name for (_, name), (_, source) in shown.items() if source is each}
+        kept = [f"**{section}" for section in sections if section.partition("**")[0] in own]
+        texts += [f"{head}.", *kept] * bool(kept)
+    return "\n\n".join(texts)
 
 
 def _benchmark(content: Mapping) -> str:

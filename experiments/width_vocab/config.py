@@ -123,7 +123,7 @@ PRESETS = {
     "gpu": Config(
         widths=(128, 256, 512, 1024),
         token_rows=("sqrt",),
-        rates=geometric(0.002, 0.032, 5),
+        rates=geometric(0.008, 0.128, 5),  # at d 512 and 1024, 0.032 was best of 0.002 to 0.032
         seeds=(0, 1),
         valid_bytes=200_000,
         batch=32,  # 12.3 million tokens a run, about four epochs of WikiText-2

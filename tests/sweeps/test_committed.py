@@ -232,3 +232,16 @@ def test_a_result_with_little_origin_is_shown():
 )
 def test_the_training_time_counts_every_core_and_accelerator(rows, minutes):
     assert committed.training_minutes(rows) == minutes
+
+
+def test_of_two_results_of_a_part_the_one_with_more_measured_rows_is_shown():
+    def result(date, **counts):
+        parts = {name: {"rows": [{"value": 1.0}] * count + [{"failed": "x"}]} for name, count in counts.items()}
+        table = "\n\n".join([f"card, {date}\n", *(f"**{name}**: {date}\n\nrows" for name in counts)])
+        return {"date": date, "device": {"kind": "card"}, "parts": parts, "table": table}
+
+    first, second = result("2026-01-01", right=3, fast=0), result("2026-01-02", right=2, fast=5)
+    for found in ([first, second], [second, first]):
+        text = committed._accelerators(found)
+        assert "**right**: 2026-01-01" in text and "**fast**: 2026-01-02" in text and text.count("**right**") == 1
+    assert committed._accelerators([result("2026-01-01", right=3), result("2026-01-02", right=3)]).count("01-01") == 0
