@@ -3,6 +3,7 @@
 import base64
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -73,9 +74,16 @@ class Report:
         return self.experiment.claims(self.table, self.config, place)
 
     def figure(self) -> "Figure":
-        """The experiment's figure. It is marked PARTIAL if planned runs have no record."""
+        """The experiment's figure, with what was found as its title. It says PARTIAL if planned runs have no record."""
         partial = (len(self.rows), self.planned) if len(self.rows) < self.planned else None
-        return self.experiment.figure(self.table, self.config, preset=self.preset, corpus=self.corpus, partial=partial)
+        drawn = self.experiment.figure(self.table, self.config, preset=self.preset, corpus=self.corpus, partial=partial)
+        found = []
+        if self.experiment.headline:
+            with suppress(Exception):  # the file of the claims names it
+                found = claims_of.findings({"": self.claims})
+        if text := claims_of.headline(found):
+            figure_style.above(drawn, text)
+        return drawn
 
     def runs(self) -> "DataFrame":
         """A row per record: hash, status, numbers of the outcome, and the configured values that differ."""

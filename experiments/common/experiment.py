@@ -117,6 +117,7 @@ class Experiment:
     rate_curves: Callable[..., Sequence["RateCurves"]] | None = None
     blocks: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
     calculate: Callable[..., Mapping[str, Any] | Outcome] | None = None
+    headline: bool = True  # whether what the claims found is written above the figure
     keep_weights: bool = False  # whether a sweep keeps the parameters of finished runs without being asked
     paper: str = ""  # the paper whose results the figure reproduces, for the gallery
     answers: Sequence[str] = ()  # the reproduced figures, tables and theorems of the paper

@@ -76,6 +76,9 @@ def power_lines(
     return lines
 
 
+WIDEST = 2.0  # interval of a power whose line is drawn
+
+
 def optima_panel(
     parts: Sequence[Slice],
     optima: Sequence[Optimum],
@@ -111,7 +114,7 @@ def _series(part: Slice, optima: Sequence[Optimum], predicted: float | None) -> 
         x,
         rates,
         errors,
-        fitted=fit.line(x)[0] if np.isfinite(fit.slope) else None,
+        fitted=fit.line(x)[0] if np.ptp(fit.interval) <= WIDEST else None,  # False without an interval
         predicted=dashed,
         predicted_label=None if predicted is None else f"prediction: {predicted:g}",
     )

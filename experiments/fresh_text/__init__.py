@@ -28,6 +28,7 @@ EXPERIMENT = Experiment(
     presets=PRESETS,
     settings=config.settings,
     summary=analysis.summary,
+    headline=False,  # the figure's title is the finding
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,

@@ -4,7 +4,7 @@ import numpy as np
 
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.measurement import Measurement
-from lvp.analysis.power_laws import Panel, Series
+from lvp.analysis.power_laws import Panel, Series, over_seeds
 from lvp.experiments.muon.analysis import tuned
 from lvp.experiments.muon.config import NANOCHAT, Config, Group
 
@@ -18,8 +18,8 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            f"d {config.width}, m {config.vocab}. Left: means over the seeds that tune. Bars: half the range over "
-            "seeds.",
+            f"d {config.width}, m {config.vocab}. Left: means over the seeds that tune. Bars: from the lowest to the "
+            "highest seed.",
             "Right: means over the other seeds, each group at its tuned rate. Bars: half the 95 % interval.",
         ],
     )
@@ -31,10 +31,7 @@ def _curves(table, config: Config, optimizer: str) -> Panel:
         values = tuned(table, config, Group(optimizer, power)).losses
         finished = np.isfinite(values).all(axis=1)
         if finished.any():
-            chosen = values[finished]
-            series.append(
-                Series(f"d^{power:g}", rates[finished], chosen.mean(axis=1), error=np.ptp(chosen, axis=1) / 2)
-            )
+            series.append(over_seeds(f"d^{power:g}", rates[finished], values[finished]))
     title = f"hidden matrices: {optimizer}"
     return Panel(title, "hidden rate times d", "validation bits/byte", series, legend="ratio", ordered=True)
 

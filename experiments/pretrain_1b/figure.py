@@ -3,7 +3,7 @@
 import numpy as np
 
 from lvp.analysis.figure_style import sheet
-from lvp.analysis.power_laws import Panel, Series
+from lvp.analysis.power_laws import Panel, Series, over_seeds
 from lvp.experiments.pretrain_1b.analysis import (
     ratio_label,
     tuned_rate,
@@ -29,8 +29,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         values = np.array(rows)
         finished = np.isfinite(values).all(axis=1)
         ratios, values = np.array(config.ratios)[finished], values[finished]
-        means, error = values.mean(axis=1), np.ptp(values, axis=1) / 2
-        series = [Series("mean over seeds", ratios, means, error=error, fitted=means)]
+        series = [over_seeds("mean over seeds", ratios, values)]
         panels.append(Panel(title, "η_E/η", "perplexity", series))
     if config.scored_points:
         curves = {
@@ -50,7 +49,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         partial=partial,
         words=[
             f"√d = {config.root:g}. All other rates are {tuned_rate(table, config) or np.nan:g}, or η of the legend.",
-            "Bars: half the range over seeds. Bands: from the lowest to the highest seed.",
+            "Bars and bands: from the lowest to the highest seed.",
         ],
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.measurement import Measurement
-from lvp.analysis.power_laws import Panel, Series
+from lvp.analysis.power_laws import Panel, over_seeds
 from lvp.analysis.tuned import difference
 from lvp.experiments.common.tables import with_fields
 from lvp.experiments.common.tuned_groups import TunedGroup, judging_runs, tuned_group
@@ -86,7 +86,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         columns=min(2, len(config.widths)),
-        words=[f"m {config.vocab}. Means over the seeds that tune. Bars: half the range over seeds."],
+        words=[f"m {config.vocab}. Means over the seeds that tune. Bars: from the lowest to the highest seed."],
     )
 
 
@@ -96,6 +96,5 @@ def _panel(table, config: Config, width: int) -> Panel:
         losses = tuned(table, config, group, width).losses
         finished = np.isfinite(losses).all(axis=1)
         if finished.any():
-            means, bars = losses[finished].mean(axis=1), np.ptp(losses[finished], axis=1) / 2
-            series.append(Series(group.label, rates[finished], means, error=bars, fitted=means))
+            series.append(over_seeds(group.label, rates[finished], losses[finished]))
     return Panel(f"d {width}", "hidden rate times d", "validation bits/byte", series, yscale="linear")

@@ -28,7 +28,8 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         partial=partial,
         words=[
             "Legends: the power of d or m with its 95 % interval. Bars: standard errors of resolved optima; "
-            "optima with a flag are left out. Dashed: −1/2.",
+            "optima with a flag are left out. Dashed: −1/2. "
+            "A line is drawn if the interval is at most 2 wide.",
             "Right: powers of d and m fitted together to all shapes, read at the first steps of the same runs. "
             "Shaded: 95 % intervals.",
         ],
@@ -45,4 +46,4 @@ def _horizon_panel(config: Config, read: dict[int, list[Optimum]]) -> Panel:
             values = [fit.powers[name] for fit in known.values()]
             series.append(Series(f"power of {name}", list(known), values, band=(low, high)))
     levels = [(0.0, "0"), (-0.5, "−1/2")]
-    return Panel("All shapes together", "steps", "power", series, yscale="linear", ylim=(-1.5, 1.0), levels=levels)
+    return Panel("All shapes together", "steps", "power", series, yscale="linear", levels=levels)

@@ -296,6 +296,18 @@ def findings(by_place: Mapping[str, Sequence[Claim]]) -> list[Finding]:
     return made
 
 
+def headline(found: Sequence[Finding]) -> str:
+    """What was found, for the title of a figure.
+
+    The first statement of each of up to two verdicts, one a line. An undecided statement is taken if there is no other.
+    """
+    first: dict[str, str] = {}
+    for finding in found:
+        first.setdefault(finding.verdict, f"{finding.verdict.capitalize()}: {finding.first.statement}")
+    decided = [line for verdict, line in first.items() if verdict not in ("unresolved", NOT_TESTED)]
+    return "\n".join(decided[:2] or [first[verdict] for verdict in VERDICTS if verdict in first][:1])
+
+
 def table(found: Sequence[Finding], start: int = 1) -> str:
     """A Markdown table of findings in the given order, which are numbered from `start`."""
     head, rows = cells(found, start)

@@ -2,6 +2,7 @@
 
 import io
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,6 +37,13 @@ def heading(figure: "Figure", title: str, preset: str, corpus: str) -> None:
     """Sets the title, with the preset and corpus below it."""
     origin = ", ".join(part for part in (preset and f"preset {preset}", corpus and f"corpus {corpus}") if part)
     figure.suptitle("\n".join(part for part in (title, origin) if part), fontsize=12)
+
+
+def above(figure: "Figure", found: str) -> None:
+    """Writes what was found above the title."""
+    width = round(11 * figure.get_figwidth())  # characters in a line
+    lines = [part for line in found.splitlines() for part in textwrap.wrap(line, width)]
+    figure.suptitle("\n".join([*lines, figure.get_suptitle()]), fontsize=12)
 
 
 def below(figure: "Figure", lines: Iterable[str]) -> None:
@@ -107,11 +115,13 @@ def sheet(
 
 
 def decimal(axis: "Axis") -> None:
-    """Labels a log axis with plain decimals at decades and at 2 and 5 between them."""
+    """Labels a log axis with plain decimals at decades and at 2 and 5 between them, or closer on a short axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
+    low, high = axis.get_view_interval()
+    between = (1.5, 2, 3, 4, 6, 8) if high < 6 * low else (2, 5)
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axis.set_minor_locator(LogLocator(subs=between))
     axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_tick_params(which="minor", labelsize=8)
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from lvp.analysis.slopes import Slope
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+OFFSET = 0.01  # between error bars at the same x, as a part of the axis
 LEGEND_CHARACTERS = 62  # characters in a legend line as wide as a panel
 # Okabe and Ito's colours, with Tol's wine red in place of yellow, which is hard to see on white. They are distinct for
 # colour-blind readers. In grey, markers and dashes distinguish the series.
@@ -31,7 +32,7 @@ class Series:
     label: str  # in the legend
     x: Numbers  # [N]
     y: Numbers  # [N]
-    error: Numbers | None = None  # standard errors [N]
+    error: Numbers | None = None  # half-lengths of the bars [N], or those below and above [2, N]
     fitted: Numbers | None = None  # solid curve [N]
     fitted_label: str | None = None  # in the legend
     predicted: Numbers | None = None  # dashed curve [N]
@@ -61,6 +62,13 @@ class Panel:
         _draw(axes, self)
 
 
+def over_seeds(label: str, x: Numbers, values: np.ndarray) -> Series:
+    """The means over seeds of values [N, seeds], joined by lines, with bars from the lowest to the highest seed."""
+    means = values.mean(axis=1)
+    around = np.abs([values.min(axis=1) - means, values.max(axis=1) - means])
+    return Series(label, x, means, error=around, fitted=means)
+
+
 def in_words(fit: Slope) -> str:
     """The slope and its interval as text for tables and legends: `0.52 [0.51, 0.54]`."""
     return with_interval(fit.slope, fit.interval)
@@ -80,7 +88,7 @@ def _draw(axes, panel: Panel) -> None:
     axes.set(xscale=panel.xscale, yscale=panel.yscale, xlabel=panel.xlabel, ylabel=panel.ylabel)
     axes.set_title(panel.title, fontsize=10)
     scale = matplotlib.colormaps["viridis"](np.linspace(0, 0.88, len(panel.series)))
-    for i, series in enumerate(panel.series):
+    for i, series in enumerate(_side_by_side(panel)):
         _draw_series(axes, series, scale[i] if panel.ordered else COLOURS[i % len(COLOURS)], i)
     for level, label in panel.levels:
         axes.axhline(level, color=REFERENCE, linestyle=":", linewidth=1.4, label=label, zorder=2)
@@ -89,6 +97,24 @@ def _draw(axes, panel: Panel) -> None:
     _ticks(axes, panel)
     axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
     _legend(axes, panel.legend)
+
+
+def _side_by_side(panel: Panel) -> list[Series]:
+    """The series, moved a little to the sides if error bars of several series would coincide."""
+    barred = [series for series in panel.series if series.error is not None and not series.line]
+    places = [float(x) for series in barred for x in series.x]
+    if len(barred) < 2 or len(set(places)) == len(places) or len(set(places)) < 2:
+        return list(panel.series)
+    log = panel.xscale == "log"
+    step = OFFSET * np.ptp(np.log(places) if log else places)
+    moved = []
+    for series in panel.series:
+        if any(series is other for other in barred):
+            shift = step * ([other is series for other in barred].index(True) - (len(barred) - 1) / 2)
+            x = np.asarray(series.x, float)
+            series = replace(series, x=x * np.exp(shift) if log else x + shift)
+        moved.append(series)
+    return moved
 
 
 def _draw_series(axes, series: Series, colour, index: int) -> None:

@@ -181,3 +181,19 @@ def test_texts_are_escaped(sweep):
     settings = sum(Tables(text).rows, [])
     assert settings.count(HOSTILE) >= 4  # hash, status, the name of a number and the claim
     assert text.count(html.escape(HOSTILE)) >= 3  # title and question
+
+
+def test_the_figure_says_what_was_found_and_does_not_need_the_claims(sweep):
+    experiment, *rest = sweep
+
+    def title(**changes):
+        return Report(dataclasses.replace(experiment, **changes), *rest).figure().get_suptitle().splitlines()
+
+    first, second, *_ = title()
+    assert (first, second) == ("Unresolved: it falls", "losses") or first == "Mixed: it falls"
+    assert title(headline=False)[0] == "losses"
+
+    def broken(table, config, context):
+        raise ValueError("no claims")
+
+    assert title(claims=broken)[0] == "losses"

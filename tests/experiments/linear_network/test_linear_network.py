@@ -173,7 +173,7 @@ def test_summary_and_figure_of_whole_and_partial_tables():
         figure = linear_network.figure.figure(
             rows, config, preset="none", corpus="none", partial=(len(rows), len(table))
         )
-        assert sum(axes.axison for axes in figure.axes) == 5
+        assert sum(axes.axison for axes in figure.axes) == 4
         assert len(linear_network.claims.claims(rows, config, CONTEXT)) == 6
 
 

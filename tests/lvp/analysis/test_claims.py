@@ -13,6 +13,7 @@ from lvp.analysis.claims import (
     Question,
     Seeds,
     findings,
+    headline,
     in_setting,
     judge,
     measurements,
@@ -220,3 +221,13 @@ def test_an_untested_claim_keeps_its_value_and_the_reason():
     assert other.sentence == "s (r)"
     overlapping = question.answer(Measurement.over_seeds([0.9, 1.0, 1.1]), context, Seeds((0, 1, 2), (2, 3)))
     assert overlapping.reason.startswith("seeds 2 selected the setting")
+
+
+def test_a_headline_says_what_was_found():
+    def found(*verdicts):
+        claims = [claim(statement=f"s{i}", verdict=v, reason="x" * (v == NOT_TESTED)) for i, v in enumerate(verdicts)]
+        return headline(findings({"": claims}))
+
+    assert found("unresolved", "supported", "supported", "contradicted") == "Supported: s1\nContradicted: s3"
+    assert found(NOT_TESTED, "unresolved") == "Unresolved: s1"
+    assert found(NOT_TESTED) == f"{NOT_TESTED.capitalize()}: s0" and headline([]) == ""
