@@ -35,6 +35,8 @@ class Optimum:
     band: tuple[float, float] = (NAN, NAN)  # smallest and largest rate with a run within the tolerance of the best
     noise_std: float = NAN  # standard deviation of one run's loss, measured or given; nan if unknown
     degrees_of_freedom: float = 0.0  # of noise_std; inf if noise_std was given
+    # ln rate at a cubic's minimum minus that at the parabola's vertex, and its standard error; (0, 0) if unknown
+    cubic_shift: tuple[float, float] = (0.0, 0.0)
 
     @property
     def resolved(self) -> bool:
@@ -122,7 +124,7 @@ class Reading:
     points: np.ndarray  # indices of the grid points used
     simulated: np.ndarray | None  # log rates of the simulated curves; None if the noise is unknown
     grid_std: float = 0.0  # standard deviation from the unknown position between two rates
-    notes: tuple[str, ...] = ()  # as in Optimum
+    cubic_shift: tuple[float, float] = (0.0, 0.0)  # as in Optimum
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,11 @@ def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
     reading = METHODS[method](curve, noise, search, tolerance)
     std, interval = _spread(curve, reading, noise)
     flags, notes = _flags(curve, reading.points, reading.off in (-1, 1, 3), search.flat)
-    notes += reading.notes if noise.known else ("seed noise unknown: curvature untested",)
+    if not noise.known:
+        notes += ("seed noise unknown: curvature untested",)
+    elif abs(reading.cubic_shift[0]) > 2 * reading.cubic_shift[1]:
+        low = reading.rate * np.exp(reading.cubic_shift[0])
+        notes += (f"asymmetric: a cubic through the same points has its minimum at {low:.3g}",)
     return Optimum(
         rate=float(reading.rate),
         log_rate_std=std,
@@ -162,18 +168,18 @@ def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
         band=_band(curve, tolerance),
         noise_std=noise.std,
         degrees_of_freedom=float(noise.freedom),
+        cubic_shift=reading.cubic_shift,
     )
 
 
 def quadratic(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
     """Vertex of the least-squares parabola in ln η through the window's means."""
     located, draws = search.located, search.draws
-    notes = _asymmetry(curve, noise, search.centre)
     points = curve.grid.points(search.centre)
     simulated = None if draws is None else draws.log_rate + search.shift
-    return Reading(
-        _rate(curve, located.log_rate[0]), located.loss[0], int(located.off[0]), points, simulated, notes=notes
-    )
+    rate, off = _rate(curve, located.log_rate[0]), int(located.off[0])
+    shift = (0.0, 0.0) if off else _cubic(curve, noise, search.centre)
+    return Reading(rate, located.loss[0], off, points, simulated, cubic_shift=shift)
 
 
 def argmin(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
@@ -292,25 +298,24 @@ def _step(curve: Curve, index: int) -> float:
     return float((gaps[max(index - 1, 0)] + gaps[min(index, len(gaps) - 1)]) / 2)
 
 
-def _asymmetry(curve: Curve, noise: Noise, centre: int) -> tuple[str, ...]:
-    """A note if a cubic through the window's means has a third-order term above the noise.
+def _cubic(curve: Curve, noise: Noise, centre: int) -> tuple[float, float]:
+    """ln rate at a cubic's minimum minus that at a parabola's vertex, and the standard error of this difference.
 
-    The parabola's vertex is then not at the minimum. The offset is about the same at every width if the curves have
-    similar shapes.
+    Both curves go through the window's means. (0, 0) if the noise is unknown, or if the window has fewer than five
+    points or no minimum of the cubic.
     """
     points = curve.grid.points(centre)
     points = points[curve.usable[points]]
-    if len(points) < 4 or not noise.known:
-        return ()
+    if len(points) < 5 or not noise.known:
+        return 0.0, 0.0
     t = curve.log_rates[points] - curve.log_rates[centre]
-    fit = np.linalg.pinv(np.vander(t, 4, increasing=True))
-    _, b, c, d = fit @ curve.means[points]
-    error = np.sqrt(np.sum((fit[3] * noise.std) ** 2 / curve.counts[points]))
-    root = c * c - 3 * b * d  # the minimum is the root of b + 2 c t + 3 d t² at which the slope rises
-    if abs(d) <= 2 * error or abs(d) < 1e-6 * abs(c) or root < 0 or c + np.sqrt(root) <= 0:
-        return ()
-    low = -b / (c + np.sqrt(root))  # the form without cancellation
-    if not t.min() <= low <= t.max():
-        return ()
-    rate = np.exp(curve.log_rates[centre] + low)
-    return (f"asymmetric: a cubic through the same points has its minimum at {rate:.3g}",)
+    errors = noise.std / np.sqrt(curve.counts[points])
+    losses = curve.means[points] + np.vstack([np.zeros(len(t)), np.diag(errors)])  # measured; each point moved
+    _, b, c, d = np.linalg.pinv(np.vander(t, 4, increasing=True)) @ losses.T
+    _, slope, curvature = np.linalg.pinv(np.vander(t, 3, increasing=True)) @ losses.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        low = -b / (c + np.sqrt(c * c - 3 * b * d))  # the root of b + 2 c t + 3 d t² at which the slope rises
+        shifts = np.where((t[0] <= low) & (low <= t[-1]), low, NAN) + slope / (2 * curvature)
+    if not (np.isfinite(shifts).all() and curvature.min() > 0):
+        return 0.0, 0.0
+    return float(shifts[0]), float(np.linalg.norm(shifts[1:] - shifts[0]))

@@ -1,7 +1,7 @@
 """The power of width that an optimum follows: slope of ln optimum over ln width, with its interval."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,7 @@ from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
 NAN, INF = float("nan"), float("inf")
+CUBIC_ERRORS = 1.5  # the power of width of (cubic's minimum / parabola's vertex) counts above so many of its errors
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Slope:
     level: float = 0.95  # confidence level of the interval
     centre: float = NAN  # ln width with the smallest std of the line
     centre_std: float = NAN  # std of the line there
+    cubic_shift: float = 0.0  # slope through cubics' minima minus `slope`, if the interval contains theirs
 
     @property
     def measurement(self) -> Measurement:
@@ -68,7 +70,9 @@ def slope(
 
     If a std is unknown (for example with one seed), the fit is ordinary least squares with its t interval.
 
-    The interval does not include a bias of the optima that depends on width.
+    A parabola's vertex is not at the minimum of an asymmetric curve. If the asymmetry changes with width, the slope is
+    biased. If the minima of cubics (`Optimum.cubic_shift`) have another power of width, beyond the noise, the interval
+    also contains the interval of the slope through them.
 
     Args:
       widths: [W], positive and distinct, in any unit.
@@ -99,7 +103,27 @@ def slope(
     if num == 2:
         line = np.polyfit(x, y, 1)
         return Slope(line[0], (-INF, INF), NAN, 0, line[1], num, excluded, level=level, centre=x.mean())
-    return _fit(x, y, variances, weighted, excluded, level)
+    fit = _fit(x, y, variances, weighted, excluded, level)
+    if not weighted or not isinstance(optima[0], Optimum):
+        return fit
+    shifts = np.array([best.cubic_shift for best, kept in zip(optima, keep, strict=True) if kept])
+    return _with_cubics(fit, x, y, variances, *shifts.T)
+
+
+def _with_cubics(fit: Slope, x, y, variances, shifts, errors) -> Slope:
+    """The fit, whose interval also contains that through the minima of cubics if they have another power of width.
+
+    Three widths have one degree of freedom, which cannot tell another power from scatter.
+    """
+    if fit.degrees_of_freedom < 2 or not (errors > 0).all():
+        return fit
+    trend, error, scatter = _line(x, shifts, errors**2)[2:]
+    if abs(trend) <= CUBIC_ERRORS * error * max(1.0, np.sqrt(scatter / fit.degrees_of_freedom)):
+        return fit
+    cubic = _fit(x, y + shifts, variances + errors**2, True, fit.excluded, fit.level)
+    low, high = fit.interval
+    interval = min(low, cubic.interval[0]), max(high, cubic.interval[1])
+    return replace(fit, interval=interval, cubic_shift=float(cubic.slope - fit.slope))
 
 
 def scatter_about(power: float, widths: Sequence[float], optima: Sequence[Optimum]) -> float:

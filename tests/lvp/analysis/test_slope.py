@@ -144,3 +144,22 @@ def test_the_slopes_without_each_width():
     optima = [optimum(rate) for rate in (0.4, 0.2, 0.1, 0.5)]
     without = without_each([1, 2, 4, 8], optima)
     assert list(without) == [1, 2, 4, 8] and without[8].slope == pytest.approx(-1) and without[1].slope > 0
+
+
+def test_the_interval_contains_another_slope_of_the_cubics_only_beyond_their_noise():
+    widths = [32, 48, 64, 96, 128]
+
+    def fitted(shifts, error):
+        best = [
+            Optimum(w**-0.5, 0.02, (np.nan, np.nan), 1.0, "quadratic", cubic_shift=(s, error))
+            for w, s in zip(widths, shifts, strict=True)
+        ]
+        return slope(widths, best)
+
+    plain, trend = fitted([0.0] * 5, 0.0), 0.3 * np.log(np.array(widths) / 64)
+    assert (
+        fitted(trend, 1.0) == plain and fitted([0.2] * 5, 0.01).interval == plain.interval
+    )  # noise; the same everywhere
+    moved = fitted(trend, 0.01)
+    assert moved.slope == plain.slope and moved.cubic_shift == pytest.approx(0.3, abs=1e-6)
+    assert moved.interval[0] == plain.interval[0] and moved.interval[1] > plain.interval[1] + 0.25
