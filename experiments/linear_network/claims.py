@@ -46,11 +46,14 @@ def _other_argument(argument: str, rows: str, measured: Measurement) -> str:
     return f"the argument of {argument} gives {power:g}: {verdict}".replace("-", "−")
 
 
+BASIS = {GROWTH: "the growth of rows", ALIGNMENT: "the alignment of updates"}
+
+
 def _width_power(setting: str, where: str, rows: str, argument: str, note: str) -> Question:
     """The question whether the optimum follows the power of d that `argument` gives for these rows."""
     power = POWERS[argument][rows]
     return Question(
-        statement=f"linear network, {where}: the best η_E has the power of d of the argument of {argument}",
+        statement=f"linear network, {where}: the best η_E has the power of d that follows from {BASIS[argument]}",
         source=f"{OUR_RESULT}, after docs/theory.md",
         paper_value=None,
         variant=f"{setting}, d^({power:g})".replace("-", "−"),

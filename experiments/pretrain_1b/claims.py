@@ -148,7 +148,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     yield Asked(question, measured, untested, minus=largest)
     early, end = (_at_part(table, config, part) for part in (PARTS[0], 1.0))
     question = Question(
-        statement="the gain of larger ratios over √d shrinks during training",
+        statement=f"larger ratios gain less over √d at the end of the training than after {PARTS[0]:.0%} of it",
         source=OUR_RESULT,
         paper_value=None,
         claimed=ABOVE_ZERO,

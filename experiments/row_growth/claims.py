@@ -26,21 +26,23 @@ NAMES = {
     "σ_E √d": "the init std of the rows",
 }
 
+MULTIPLE = "the same multiple of the positions"
+
 
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims about a constant η_E s √T / RMS(positions), the power of every factor, and optimizers' constants."""
     made, seeds = points(table, config), Seeds(config.seeds)
     by_law, fitted = spreads(made), exponents(config, made)
     law, rival = by_law[LAW], best_rival(by_law)
-    note = f"half-width of the band of 95 % of the variants; {law.num_points} of {sum(p.added > 0 for p in made)} "
+    note = "the multiple is η_E s √T / RMS(positions); half-width of the band of 95 % of the variants; "
+    note += f"{law.num_points} of {sum(p.added > 0 for p in made)} "
     note += f"variants with added positions resolved; constant {law.constant.text('.2g')}"
     if rival is not None:
         better = by_law[rival].width.value < law.width.value
         note += f"; {'better' if better else 'next'}: {rival}, ±{by_law[rival].width.percent()} %"
     answers = [
         Question(
-            statement="η_E s √T / RMS(positions) at the best rate is constant within "
-            f"±{config.tolerance:.0%} over all variants",
+            statement=f"at the best rate rows grow to {MULTIPLE} in all variants, within ±{config.tolerance:.0%}",
             source=SOURCE,
             paper_value=f"≤ {config.tolerance:g}",
             claimed=(0.0, config.tolerance),
@@ -72,8 +74,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     answers.append(within.answer(prefix_exponent(table, config), context, seeds))
     for name in config.optimizers[1:]:
         question = Question(
-            statement=f"{OPTIMIZERS[name]} has {OPTIMIZERS[config.optimizers[0]]}'s constant within "
-            f"±{config.tolerance:.0%}",
+            statement=f"under {OPTIMIZERS[name]} rows grow to {MULTIPLE} as under "
+            f"{OPTIMIZERS[config.optimizers[0]]}, within ±{config.tolerance:.0%}",
             source=SOURCE,
             paper_value=1.0,
             claimed=(1 / (1 + config.tolerance), 1 + config.tolerance),
@@ -88,7 +90,7 @@ def _with_later_losses(table, config: Config, context) -> Claim:
     """The claim that the law holds for the loss on the second half of each window."""
     later = spreads(points(table, config, later_losses))[LAW]
     by_later_loss = Question(
-        statement=f"η_E s √T / RMS(positions) is constant within ±{config.tolerance:.0%} at the rate with the least "
+        statement=f"rows grow to {MULTIPLE}, within ±{config.tolerance:.0%}, at the rate with the least "
         "validation loss on the second half of each window",
         source=SOURCE,
         paper_value=f"≤ {config.tolerance:g}",

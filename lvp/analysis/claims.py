@@ -82,6 +82,8 @@ class Claim:
         if self.interval is None or self.interval == (self.value, self.value):  # a count or a p-value
             return _text(self.value)
         low, high = self.interval
+        if math.isinf(low) and math.isinf(high):
+            return f"{_text(self.value)}, no interval"
         width = high - low
         digits = None
         if 0 < width < math.inf and 1e-4 < width < 1e4:  # for other widths, decimals are not readable

@@ -26,7 +26,7 @@ BETTER, THROUGHOUT = (
     f"{pretrain_1b.claims.BETTER} (at every measured step)",
 )
 NEAR, LITTLE = "√d is within 0.02 nats of the best ratio", "larger ratios gain little over √d"
-SHRINKS = "the gain of larger ratios over √d shrinks during training"
+SHRINKS = "larger ratios gain less over √d at the end of the training than after 40% of it"
 BY_WORD = f"{pretrain_1b.claims.BETTER_BY_WORD} (at the end)"
 BY_WORD_THROUGHOUT = f"{pretrain_1b.claims.BETTER_BY_WORD} (at every scored step)"
 
