@@ -178,7 +178,7 @@ def test_a_verdict_on_the_edge_of_a_grid_is_unresolved():
 
 @pytest.mark.slow
 def test_the_interval_allows_for_a_bad_reference():
-    """On the judging seeds, the losses of the references with the best ratio are multiplied by 1.2."""
+    """The selecting seeds disagree about the references with the best ratio, which are bad on the judging seeds."""
     table = whole(CONFIG, dict.fromkeys(PLANTED, 0.005))
     best = analysis.read(table, CONFIG, PLANTED)
     unlucky = table.copy()
@@ -186,10 +186,14 @@ def test_the_interval_allows_for_a_bad_reference():
     of_reference = np.isclose(ratio, 4 * table["setting.model.width"] ** 0.5)
     judging = of_reference & ~table["run.seed"].isin(CONFIG.selecting_seeds)
     unlucky.loc[judging, "valid_bits_per_byte"] *= 1.2
+    agreed = analysis.read(unlucky, CONFIG, PLANTED)  # control: nothing to allow for
+    assert agreed.worst("SP").interval[1] < agreed.worst("SP").value + 0.05
+    for seed, factor in zip(CONFIG.selecting_seeds, (0.8, 1.2), strict=True):
+        unlucky.loc[of_reference & (table["run.seed"] == seed), "valid_bits_per_byte"] *= factor
     worse = analysis.read(unlucky, CONFIG, PLANTED)
     assert worse.worst("SP").value < best.worst("SP").value
     assert worse.worst("SP").interval[1] > worse.worst("SP").value + 0.05
-    assert all(each.regret > 0.05 for size, each in worse.references.items() if size != BASE)
+    assert max(each.regret for size, each in worse.references.items() if size != BASE) > 0.05
 
 
 def test_the_evidence_has_the_numbers_of_the_reading():
