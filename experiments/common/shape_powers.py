@@ -47,9 +47,9 @@ def slope_along(part: Slice, optima: Sequence[Optimum]) -> Slope:
 
 
 def joint_powers(shapes: Sequence[tuple[int, int]], optima: Sequence[Optimum]) -> Powers:
-    """The powers of d and m that the resolved optima of all shapes follow together."""
+    """The powers of d and m that the optima of all shapes follow together; those at the edge of a grid are bounds."""
     widths, vocabs = zip(*shapes, strict=True)
-    return analysis.powers({"d": widths, "m": vocabs}, optima)
+    return analysis.powers({"d": widths, "m": vocabs}, optima, censored=True)
 
 
 def optima_lines(shapes: Sequence[tuple[int, int]], optima: Sequence[Optimum]) -> list[str]:

@@ -18,7 +18,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     """
     best, reading = optima(table, config), READINGS[config.token_rows[0]]
     fit, seeds = joint_powers(config.shapes, best), Seeds(config.seeds)
-    resolved = f"{fit.num_points} of {len(best)} settings resolved; powers of d and m fitted together"
+    resolved = f"{fit.num_points} of {len(best)} settings resolved, {fit.num_bounds} bounds at the edge of their grid"
+    resolved += "; powers of d and m fitted together"
     at_steps = f"{reading}, at fixed steps"
     answers = [
         _power_of_width("with m held", f"{at_steps}; {resolved}").answer(fit.power("d"), context, seeds),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import log_ndtr, stdtrit
 
 from lvp.analysis.estimators import Optimum
 from lvp.analysis.measurement import Measurement
@@ -22,6 +22,7 @@ class Powers:
     intercept: float  # ln rate if all quantities are 1
     num_points: int  # points used
     level: float = 0.95  # confidence level of the intervals
+    num_bounds: int = 0  # censored optima that are bounds of the fit
 
     def power(self, name: str) -> Measurement:
         """A power with its interval."""
@@ -33,6 +34,7 @@ def powers(
     optima: Sequence[Optimum] | tuple,
     *,
     include_flagged: bool = False,
+    censored: bool = False,
     level: float = 0.95,
 ) -> Powers:
     """Weighted least squares of ln optimum on the logarithms of several quantities.
@@ -42,9 +44,15 @@ def powers(
     degrees of freedom for k quantities. The intervals extend at least one standard error of seed noise to either side.
     If a std is unknown, the fit is ordinary least squares with its t intervals.
 
+    An optimum at the edge of its grid says on which side of its interval's end the optimum is. If such optima are
+    missing because of the law, the fit without them is biased. With `censored` they are bounds, as in Tobit's model: a
+    bound adds ln Φ((law − bound)/σ) to the likelihood, where σ² is τ² plus the median s². τ² is that of the fit without
+    bounds.
+
     Args:
       quantities: name → values [N], positive.
       optima: N `Optimum`, or a pair as for `slope`.
+      censored: optima whose only flags are "edge" and "noise", and whose interval has one finite end, are bounds.
       include_flagged: fit through flagged optima too. If an optimum has no std, the fit is unweighted.
       level: confidence level of the intervals.
 
@@ -70,6 +78,10 @@ def powers(
     variances = np.maximum(stds, 1e-3 * stds.max()) ** 2 if weighted else np.ones(len(y))
     tau2 = paule_mandel(lambda v: _fit(design, y, v)[2], variances, freedom) if weighted and freedom else 0.0
     coefficients, errors, scatter = _fit(design, y, variances + tau2)
+    signs, bounds, at = _bounds(optima, columns) if censored and weighted else _bounds((), columns)
+    if len(bounds):
+        sigma = float(np.sqrt(tau2 + np.median(variances)))
+        coefficients, errors = _tobit(coefficients, design, y, variances + tau2, at, signs, bounds, sigma)
     half = np.full(len(coefficients), np.inf)
     if freedom:
         quantile, scale = float(stdtrit(freedom, (1 + level) / 2)), np.sqrt(scatter / freedom)
@@ -84,7 +96,44 @@ def powers(
         intercept=float(coefficients[0]),
         num_points=len(y),
         level=level,
+        num_bounds=len(bounds),
     )
+
+
+def _bounds(optima: Sequence[Optimum] | tuple, columns: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Of the censored optima: 1 for a lower and −1 for an upper bound, ln bound, and the rows of the design."""
+    rows = np.stack([np.ones(len(columns[0])), *columns], axis=1)
+    found = [(*_bound(best), row) for best, row in zip(optima, rows, strict=False) if _bound(best)[0]]
+    signs, bounds = (np.array([each[i] for each in found], float) for i in (0, 1))
+    return signs, bounds, np.array([each[2] for each in found]).reshape(-1, rows.shape[1])
+
+
+def _bound(best: Optimum) -> tuple[float, float]:
+    """The sign and the logarithm of a censored optimum's bound; (0, nan) if it is none."""
+    low, high = getattr(best, "interval", (NAN, NAN))
+    if "edge" not in best.flags or set(best.flags) - {"edge", "noise"}:
+        return 0.0, NAN
+    if low > 0 and np.isinf(high):
+        return 1.0, float(np.log(low))
+    return (-1.0, float(np.log(high))) if low == 0 and np.isfinite(high) else (0.0, NAN)
+
+
+def _tobit(coefficients, design, y, variances, at, signs, bounds, sigma) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients with the largest likelihood of points and bounds, from a start, and their standard errors.
+
+    Newton's steps: the likelihood is concave.
+    """
+    information = (design / variances[:, None]).T @ design
+    for _ in range(100):
+        z = signs * (at @ coefficients - bounds) / sigma
+        ratio = np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi)  # φ(z)/Φ(z)
+        score = design.T @ ((y - design @ coefficients) / variances) + at.T @ (signs * ratio) / sigma
+        total = information + (at * (ratio * (ratio + z) / sigma**2)[:, None]).T @ at
+        step = np.linalg.solve(total, score)
+        coefficients = coefficients + step
+        if np.abs(step).max() < 1e-10:
+            break
+    return coefficients, np.sqrt(np.diag(np.linalg.inv(total)))
 
 
 def _fit(design, y, variances):

@@ -8,6 +8,7 @@ from scipy import stats
 from lvp.analysis import Optimum, powers, slope, t_interval
 from lvp.analysis.slopes import paule_mandel
 from lvp.errors import InputError
+from tests.marking import slow
 
 WIDTHS = np.array([32, 48, 64, 96, 128])
 GRID = {"width": np.repeat([32.0, 64, 128], 3), "vocab": np.tile([256.0, 1024, 4096], 3)}
@@ -226,3 +227,48 @@ def test_t_interval_has_its_coverage():
     draws = np.random.default_rng(3).standard_normal((4000, 3))
     held = [low <= 0 <= high for low, high in map(t_interval, draws)]
     assert np.mean(held) == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / 4000))
+
+
+def at_the_edge(bound):
+    return Optimum(bound, np.nan, (bound, np.inf), 1.0, "quadratic", ("edge", "noise"))
+
+
+@pytest.mark.parametrize("sweeps", [60, slow(400)])
+def test_censored_optima_are_bounds(sweeps):
+    """The optima above the grid are known to be above it. The fit without them is biased and less certain."""
+    rng, truth, top = np.random.default_rng(0), law(-1.0, 0.8), 0.7
+    errors, covered, halves, beyond = {True: [], False: []}, 0, {True: [], False: []}, 0
+    for _ in range(sweeps):
+        rates = truth * np.exp(0.4 * rng.standard_normal(9))
+        made = [optimum(rate) if rate < top else at_the_edge(top) for rate in rates]
+        beyond += int((rates >= top).sum())
+        for censored in errors:
+            fit = powers(GRID, made, censored=censored)
+            low, high = fit.intervals["vocab"]
+            errors[censored].append(fit.powers["vocab"] - 0.8)
+            halves[censored].append((high - low) / 2)
+            assert fit.num_bounds == censored * (rates >= top).sum()
+            covered += censored and low <= 0.8 <= high
+    assert 1 < beyond / sweeps < 4
+    assert abs(np.mean(errors[True])) < abs(np.mean(errors[False])) and np.std(errors[True]) < np.std(errors[False])
+    assert np.median(halves[True]) < np.median(halves[False])
+    assert covered / sweeps >= 0.9 and (sweeps < 400 or covered / sweeps <= 0.98)
+
+
+def test_only_bounds_from_one_sided_intervals_count():
+    rates = law(-1.0, 0.8)
+    exact = [optimum(rate) for rate in rates]
+    plain = powers(GRID, exact)
+    assert powers(GRID, exact, censored=True) == plain  # nothing is censored
+    diverged = Optimum(0.1, np.nan, (0.1, np.inf), 1.0, "quadratic", ("edge", "diverged"))
+    unknown = Optimum(0.1, np.nan, (np.nan, np.nan), 1.0, "quadratic", ("edge",))
+    for other in (diverged, unknown):
+        assert powers(GRID, [*exact[:8], other], censored=True).num_bounds == 0
+    far = powers(GRID, [*exact[:8], at_the_edge(rates[8] / 1e3)], censored=True)  # a bound that says nothing
+    assert far.powers["vocab"] == pytest.approx(
+        powers({name: x[:8] for name, x in GRID.items()}, exact[:8]).powers["vocab"], abs=1e-6
+    )
+    tight = powers(GRID, [*exact[:8], at_the_edge(rates[8] * 3)], censored=True)
+    assert tight.powers["vocab"] > plain.powers["vocab"] + 0.05
+    below = Optimum(0.1, np.nan, (0.0, rates[8] / 3), 1.0, "quadratic", ("edge",))
+    assert powers(GRID, [*exact[:8], below], censored=True).powers["vocab"] < plain.powers["vocab"] - 0.05
