@@ -25,7 +25,9 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 def _constants(table) -> Iterator[tuple[Question, Measurement]]:
     """Whether the printed forms of theorems 1 and 4 have the right constant, within 2 %."""
-    one_step = "one step of the projection changes the most frequent token's output by theorem 1's δ̄_W as printed"
+    one_step = (
+        "theorem 1's root, read as an equality, gives the most frequent token's change by one step of the projection"
+    )
     assumed = "under assumption 2: E W − Z is replaced by iid N(0, 1); theorem 1 states orders only"
     ours = f"{OUR_RESULT}, after {PAPER_A}, {THEOREM}"
     yield _ratio(rows_of(table, THEOREM, GROWING), one_step, ours, "top", note=assumed)

@@ -79,7 +79,7 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
     for statement, place, said, values, claimed in (
         (falls, "section 7", "best correlates", dead, BELOW_ZERO),
         (
-            "the final accuracy does not correlate with the stable rank",
+            "over all groups and scales, the final accuracy does not correlate with the stable rank",
             "appendix A, figure 8",
             "no significant relation",
             _final_rank,

@@ -25,7 +25,8 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     interval = f"the interval allows for the tuning; t interval over {len(config.judging_seeds)} judging seeds"
     near = Question(
-        statement=f"{TUNED}, {RECOMMENDED} loses at most {config.tolerance:.0%} at every held-out size",
+        statement=f"{TUNED}, {RECOMMENDED}'s loss is at most {config.tolerance:.0%} above the reference of every "
+        "held-out size",
         source=OUR_RESULT,
         paper_value=None,
         claimed=(-np.inf, config.tolerance),
@@ -42,7 +43,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
         if name == RECOMMENDED:
             continue
         less = Question(
-            statement=f"{TUNED}, {RECOMMENDED} loses less than another rule at the held-out sizes",
+            statement=f"{TUNED}, {RECOMMENDED} has a smaller mean excess loss at the held-out sizes than another rule",
             variant=f"than {name}",
             source=OUR_RESULT,
             paper_value=None,

@@ -138,7 +138,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])
     yield Asked(question, measured, untested, minus=largest)
     question = Question(
-        statement="larger ratios gain little over √d",
+        statement="at the rate η tuned for √d, larger ratios gain little over √d",
         claimed=(-np.inf, MARGINAL),
         note=f"{UNIT}, loss of √d minus that of the best of {', '.join(f'{r / root:.3g} √d' for r in larger)}; at most "
         f"{MARGINAL:g}; {_gain_over_training(table, config, larger)}; {interval}",

@@ -38,7 +38,7 @@ def _of_losses(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     for statement, source, plus, minus, reason in [
         ("SP with the embedding's rate times d has a lower loss than SP", AFTER, [SP], [FAST], ""),
         (share, AFTER, [SP, MUP], [FAST, FAST], no_gain),
-        (f"{LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], ""),
+        (f"tuned at the width itself, {LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], ""),
     ]:
         question = Question(
             statement=statement,
@@ -57,7 +57,7 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     """The claims about the power of the width in the best constant."""
     seeds = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
-        statement="SP's best constant depends less on the width with the embedding's rate times d",
+        statement="SP's best base rate depends less on the width with the embedding's rate times d",
         source=AFTER,
         paper_value="> 0",
         claimed=ABOVE_ZERO,
@@ -67,7 +67,7 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     for name in (MUP, LVP):
         widths = by_entry[name].widths
         invariant = Question(
-            statement=f"{name}'s best constant does not depend on the width",
+            statement=f"{name}'s best base rate does not depend on the width",
             source=AFTER if name == MUP else OUR_RESULT,
             paper_value="approximately scale invariant" if name == MUP else None,
             claimed=(-INVARIANT, INVARIANT),

@@ -54,7 +54,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     answers = []
     for width, rule, worse, better in _compared(config):
         question = Question(
-            statement=f"a tied matrix has a lower loss with the row {better} than with the row {worse}",
+            statement=f"a tied matrix has a lower loss under the rule's entry {better} than under its entry {worse}",
             variant=f"{rule}, d {width}",
             source=OUR_RESULT,
             paper_value=None,

@@ -24,7 +24,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     answers = [
         _power_of_width("with m held", f"{at_steps}; {resolved}").answer(fit.power("d"), context, seeds),
         Question(
-            statement="the vocabulary does not move the best embedding learning rate",
+            statement="at fixed steps the best embedding learning rate does not depend on the vocabulary",
             source=SOURCE,
             paper_value=None,
             claimed=(-0.1, 0.1),

@@ -197,7 +197,7 @@ RRC = "representation_change"
 QUESTIONS = [
     *_gaps(A, 1),
     GroupQuestion(
-        (A,), "AdamW's first updates are larger in norm than later updates", 1, _early(A, "norm"), ABOVE_ZERO
+        (A,), "AdamW's first update is larger in norm than the later updates", 1, _early(A, "norm"), ABOVE_ZERO
     ),
     GroupQuestion((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN),
     *_gaps(N, 2),
@@ -206,13 +206,13 @@ QUESTIONS = [
     ),
     GroupQuestion((A, N), "LionA's gap is smaller than AdamW's", 2, _smaller_gap(N, A), ABOVE_ZERO),
     GroupQuestion(
-        (N,), "LionA's first updates are larger in angle than later updates", 2, _early(N, "angle"), ABOVE_ZERO
+        (N,), "LionA's first update is larger in angle than the later updates", 2, _early(N, "angle"), ABOVE_ZERO
     ),
     GroupQuestion((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN),
     *_gaps(R, 3),
     GroupQuestion((A, R), "LionAR's gap is smaller than AdamW's", 3, _smaller_gap(R, A), ABOVE_ZERO),
     GroupQuestion(
-        (R,), "LionAR's first updates change representations more than later updates", 3, _early(R, RRC), ABOVE_ZERO
+        (R,), "LionAR's first update changes representations more than the later updates", 3, _early(R, RRC), ABOVE_ZERO
     ),
     GroupQuestion((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _if_held(_gap(HELD)), NO_GAP),
     GroupQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _if_held(_worse(HELD)), ABOVE_ZERO),

@@ -36,7 +36,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     by_width = by_width.replace("nan", "–").replace("-", "−")
     equal = Question(
         statement="with equal init and rate of hidden and output matrices the loss is at most "
-        f"{1 + config.tolerance:g} times the best",
+        f"{1 + config.tolerance:g} times the best, in the mean over widths",
         **in_setting(f"{PAPER_A}, section 2", "optimal, generally", of_paper=of_paper),
         claimed=(0.0, 1 + config.tolerance),
         note="final train loss over that of the best point, geometric mean over widths; excess by width in %: "

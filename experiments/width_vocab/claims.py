@@ -72,7 +72,8 @@ def _scatter(reading: str, config: Config, best: Sequence[Optimum], context, see
     """Whether the optima scatter about the √d line by more than the noise of the seeds."""
     p = scatter_about(-0.5, config.widths, best)
     question = Question(
-        statement=f"{reading}, m = 8 d: the best η_E departs from a line d^(−1/2) by more than the noise of seeds",
+        statement=f"{reading}, m = 8 d: the best η_E departs from a line d^(−1/2), in slope or scatter, by more than "
+        "the noise of seeds",
         **in_setting(f"{PAPER_A}, section 4.1", "significant variance", of_paper=_of_paper(config)),
         claimed=(0.0, LEAST_P),
         note=f"p of the scatter about the line under the noise of the seeds, at most {LEAST_P:g}",
@@ -98,7 +99,7 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
         note=f"{excess}; in % by rule: {by_rule}; the limit was fixed on 2026-11-25, after the first of these records",
     )
     yield near_optimal, transfer_gap(table, config, token_rows), (-0.5,)
-    for rival, name in ((0.0, "a constant rate (SP, μP)"), (-1.0, "a rate moved by d^(−1)")):
+    for rival, name in ((0.0, "the same η_E at every width"), (-1.0, "a rate moved by d^(−1)")):
         less = Question(
             statement=f"{moved} costs less than {name}",
             **in_setting(f"{PAPER_A}, section 4.1", None if rival else "> 0", **of_paper),

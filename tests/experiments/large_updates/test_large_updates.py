@@ -76,7 +76,7 @@ def test_accuracies_are_not_tested_on_other_images():
 def test_claims_follow_the_planted_values():
     claim_verdicts = verdicts(table_of(CONFIG))
     rank = claim_verdicts.pop(
-        "the final accuracy does not correlate with the stable rank"
+        "over all groups and scales, the final accuracy does not correlate with the stable rank"
     )  # it does in the planted runs
     assert len(claim_verdicts) == 17 and set(claim_verdicts.values()) == {"supported"} and rank == "contradicted"
 
@@ -96,7 +96,7 @@ def test_claims_reverse_with_the_data(monkeypatch):
         "with frozen biases first updates at × 128 cost no accuracy",
         "first updates at × 128 change the stable rank (standard)",
         "first updates at × 128 do not change the stable rank (standard, frozen biases)",
-        "the final accuracy does not correlate with the stable rank",
+        "over all groups and scales, the final accuracy does not correlate with the stable rank",
     }
 
 

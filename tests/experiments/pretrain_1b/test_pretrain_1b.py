@@ -25,7 +25,10 @@ BETTER, THROUGHOUT = (
     f"{pretrain_1b.claims.BETTER} (at the end)",
     f"{pretrain_1b.claims.BETTER} (at every measured step)",
 )
-NEAR, LITTLE = "√d is within 0.02 nats of the best ratio", "larger ratios gain little over √d"
+NEAR, LITTLE = (
+    "√d is within 0.02 nats of the best ratio",
+    "at the rate η tuned for √d, larger ratios gain little over √d",
+)
 SHRINKS = "larger ratios gain less over √d at the end of the training than after 40% of it"
 BY_WORD = f"{pretrain_1b.claims.BETTER_BY_WORD} (at the end)"
 BY_WORD_THROUGHOUT = f"{pretrain_1b.claims.BETTER_BY_WORD} (at every scored step)"

@@ -162,7 +162,7 @@ def test_claims_reverse_with_the_data(monkeypatch):
         "LionA's gap is smaller than AdamW's",
         "LionAR's gap is smaller than AdamW's",
         "LionAR's angle follows the schedule",
-        "LionAR's first updates change representations more than later updates",
+        "LionAR's first update changes representations more than the later updates",
         "LionAR without momentum is much worse",
         "LionAR with high momentum needs no warm-up",
         "without warm-up AdamW ends at a higher loss (to the best warm-up)",
