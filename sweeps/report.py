@@ -74,12 +74,12 @@ class Report:
         return self.experiment.claims(self.table, self.config, place)
 
     def figure(self) -> "Figure":
-        """The experiment's figure, with what was found as its title. It says PARTIAL if planned runs have no record."""
+        """The experiment's figure, with what was found above its title, and PARTIAL if planned runs have no record."""
         partial = (len(self.rows), self.planned) if len(self.rows) < self.planned else None
         drawn = self.experiment.figure(self.table, self.config, preset=self.preset, corpus=self.corpus, partial=partial)
         found = []
         if self.experiment.headline:
-            with suppress(Exception):  # the file of the claims names it
+            with suppress(Exception):  # `draw` reports a failure of the claims
                 found = claims_of.findings({"": self.claims})
         if text := claims_of.headline(found):
             figure_style.above(drawn, text)

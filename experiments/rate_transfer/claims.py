@@ -82,7 +82,8 @@ def _at_edge(tuned: TunedWidth) -> bool:
 
 
 def _power_difference(plus: Transfer, minus: Transfer) -> Measurement:
-    """The difference of two powers of the width. The half widths of their intervals add in quadrature."""
-    powers = plus.power, minus.power
-    halves = [(power.interval[1] - power.interval[0]) / 2 for power in powers]
-    return Measurement.plus_minus(powers[0].slope - powers[1].slope, math.hypot(*halves))
+    """The difference of two powers of the width. The parts of their intervals on each side add in quadrature."""
+    (first, (low, high)), (second, (least, most)) = ((x.power.slope, x.power.interval) for x in (plus, minus))
+    difference = first - second
+    ends = difference - math.hypot(first - low, most - second), difference + math.hypot(high - first, second - least)
+    return Measurement(difference, ends)

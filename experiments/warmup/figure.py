@@ -8,7 +8,7 @@ from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_ste
 from lvp.experiments.warmup.config import Config, rates_of
 
 FIGURES = {"AdamW": 1, "LionA": 2, "LionAR": 3}  # optimizer → figure of Kosson et al. 2024
-# (group, measure) in the panel of first updates: the measure that the optimizer holds, and the next one.
+# (group, measure) in the panel of first updates. LionA holds the norm and LionAR the angle; the next measure follows.
 FIRST = (
     ("AdamW", "norm"),
     ("LionA", "norm"),

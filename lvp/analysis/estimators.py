@@ -178,7 +178,7 @@ def quadratic(curve: Curve, noise: Noise, search: Search, tolerance: float) -> R
     points = curve.grid.points(search.centre)
     simulated = None if draws is None else draws.log_rate + search.shift
     rate, off = _rate(curve, located.log_rate[0]), int(located.off[0])
-    shift = (0.0, 0.0) if off else _cubic(curve, noise, search.centre)
+    shift = (0.0, 0.0) if off else _cubic(curve, noise, search.centre, located.log_rate[0])
     return Reading(rate, located.loss[0], off, points, simulated, cubic_shift=shift)
 
 
@@ -298,11 +298,11 @@ def _step(curve: Curve, index: int) -> float:
     return float((gaps[max(index - 1, 0)] + gaps[min(index, len(gaps) - 1)]) / 2)
 
 
-def _cubic(curve: Curve, noise: Noise, centre: int) -> tuple[float, float]:
-    """ln rate at a cubic's minimum minus that at a parabola's vertex, and the standard error of this difference.
+def _cubic(curve: Curve, noise: Noise, centre: int, log_rate: float) -> tuple[float, float]:
+    """ln rate at a cubic's minimum minus `log_rate`, and its standard error.
 
-    Both curves go through the window's means. (0, 0) if the noise is unknown, or if the window has fewer than five
-    points or no minimum of the cubic.
+    The error is that of the difference from a parabola's vertex. Both curves are fitted to the window's means.
+    (0, 0) if the noise is unknown, or if the window has fewer than five points or no stable minimum of the cubic.
     """
     points = curve.grid.points(centre)
     points = points[curve.usable[points]]
@@ -315,7 +315,9 @@ def _cubic(curve: Curve, noise: Noise, centre: int) -> tuple[float, float]:
     _, slope, curvature = np.linalg.pinv(np.vander(t, 3, increasing=True)) @ losses.T
     with np.errstate(invalid="ignore", divide="ignore"):
         low = -b / (c + np.sqrt(c * c - 3 * b * d))  # the root of b + 2 c t + 3 d t² at which the slope rises
-        shifts = np.where((t[0] <= low) & (low <= t[-1]), low, NAN) + slope / (2 * curvature)
+        low = np.where((t[0] <= low) & (low <= t[-1]), low, NAN)
+        shifts = low + slope / (2 * curvature)
     if not (np.isfinite(shifts).all() and curvature.min() > 0):
         return 0.0, 0.0
-    return float(shifts[0]), float(np.linalg.norm(shifts[1:] - shifts[0]))
+    shift = curve.log_rates[centre] + low[0] - log_rate
+    return float(shift), float(np.linalg.norm(shifts[1:] - shifts[0]))

@@ -43,7 +43,7 @@ def above(figure: "Figure", found: str) -> None:
     """Writes what was found above the title."""
     width = round(11 * figure.get_figwidth())  # characters in a line
     lines = [part for line in found.splitlines() for part in textwrap.wrap(line, width)]
-    figure.suptitle("\n".join([*lines, figure.get_suptitle()]), fontsize=12)
+    figure.suptitle("\n".join(filter(None, [*lines, figure.get_suptitle()])), fontsize=12)
 
 
 def below(figure: "Figure", lines: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
 NAN, INF = float("nan"), float("inf")
-CUBIC_ERRORS = 1.5  # the power of width of (cubic's minimum / parabola's vertex) counts above so many of its errors
+CUBIC_ERRORS = 1.5  # standard errors above which another power of the cubics' minima widens the interval
 
 
 @dataclass(frozen=True)

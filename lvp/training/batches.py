@@ -17,7 +17,7 @@ ORDERS = ("windows", "rows")  # `DataConfig.order`
 
 
 class Feed(Protocol):
-    """The host's side of a run's data."""
+    """The host's side of the data of a run or a pack."""
 
     def feed(self, step: int) -> tuple[int, Any]:
         """(stop, the program's data for the steps from `step` to before `stop`)."""

@@ -92,7 +92,7 @@ class TrainingData(NamedTuple):
 
 
 def data_shapes(setting: Setting) -> TrainingData:
-    """The shapes of the program's data. Texts for the evaluation have one group of windows."""
+    """The shapes of the data of the program for one run. Texts for the evaluation have one group of windows."""
     shape, context, rows = jax.ShapeDtypeStruct, setting.model.context, setting.micro_batch_size
     windows, weights = shape((1, rows, context + 1), jnp.int32), shape((1, rows, context), jnp.float32)
     train: Any = StreamedRows(shape((STREAMED_STEPS, setting.batch, context + 1), jnp.int32), shape((), jnp.int32))
@@ -132,7 +132,11 @@ class StreamedTokens:
     ):
         self._setting, self._mesh = setting, mesh
         kind = streams.Rows if setting.data.order == "rows" else streams.Windows
-        self._rows = [kind(train, context=setting.model.context, batch=setting.batch, seed=seed) for seed in seeds]
+        # Runs of a pack may share a seed, and then share its rows.
+        self._rows = {
+            seed: kind(train, context=setting.model.context, batch=setting.batch, seed=seed) for seed in seeds
+        }
+        self._seeds = list(seeds)
         self._rest = TrainingData._without_batches(setting, len(train), valid, scored)
         # The file may be larger than memory: it is counted only if a measure needs it.
         if setting.measured_steps and "vocabulary" in setting.measures:
@@ -145,11 +149,11 @@ class StreamedTokens:
         stop = min(step + STREAMED_STEPS, setting.steps)
         shape = (STREAMED_STEPS, setting.batch, setting.model.context + 1)
 
-        def part(index, source=self._rows[0]) -> np.ndarray:
+        def part(index, seed=self._seeds[0]) -> np.ndarray:
             first, last, _ = index[1].indices(setting.batch)
             rows = np.zeros((STREAMED_STEPS, last - first, shape[2]), np.int32)
             for i in range(stop - step):
-                rows[i] = source.at(step + i, first, last)
+                rows[i] = self._rows[seed].at(step + i, first, last)
             if rows.min() < 0 or rows.max() >= setting.vocab:
                 wrong = rows.max() if rows.max() >= setting.vocab else rows.min()
                 raise InputError(
@@ -159,7 +163,8 @@ class StreamedTokens:
             return rows
 
         if self._mesh is None:
-            parts = [part((None, slice(None)), source) for source in self._rows]
+            read = {seed: part((None, slice(None)), seed) for seed in self._rows}
+            parts = [read[seed] for seed in self._seeds]
             rows: Any = parts[0] if len(parts) == 1 else np.stack(parts)
         else:
             placed = NamedSharding(self._mesh, PartitionSpec(None, mesh_axes.TOKENS))
