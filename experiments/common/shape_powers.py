@@ -11,6 +11,11 @@ from lvp.analysis.power_laws import Panel, Series, in_words, with_interval
 from lvp.experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
 
 QUANTITIES = {"d": "width d", "m": "vocabulary m"}
+WIDEST = 2.0  # interval of a power whose line is drawn
+LINES = (
+    "Legends: the power of d or m with its 95 % interval. Bars: standard errors of resolved optima; optima with a flag "
+    f"are left out. A line is drawn if the interval is at most {WIDEST:g} wide."
+)  # below a figure of `optima_panel`
 
 
 class Slice(NamedTuple):
@@ -74,9 +79,6 @@ def power_lines(
         texts = [with_interval(fit.powers[name], fit.intervals[name]) for fit in fits]
         lines.append(f"{name:<7}{'–':<10}" + "".join(f"{text:>24}" for text in texts))
     return lines
-
-
-WIDEST = 2.0  # interval of a power whose line is drawn
 
 
 def optima_panel(

@@ -12,6 +12,7 @@ import numpy as np
 from lvp.analysis import Optimum
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 from lvp.analysis.noise import two_way, usable_rates
+from lvp.analysis.quadratic_fit import minima
 
 POINTS = 5  # of the fit: the best point and the nearest others
 _DRAWS = 1000
@@ -135,20 +136,14 @@ def _fits(x: np.ndarray, curves: np.ndarray) -> _Fits:
 
 def _fit(t: np.ndarray, losses: np.ndarray, first: float, last: float) -> np.ndarray:
     """The fields of `_Fits` [6, B] of curves [B, P] at t [P], with ln ratios relative to the centre of the window."""
-    cubic = np.linalg.pinv(np.vander(t, 4, increasing=True)) @ losses.T
-    parabola = np.linalg.pinv(np.vander(t, 3, increasing=True)) @ losses.T
-    _, b, c, d = cubic
+    cubic, low, vertex, curvature = minima(t, losses)
     with np.errstate(invalid="ignore", divide="ignore"):
-        root = c + np.sqrt(c * c - 3 * b * d)  # the slope b + 2 c t + 3 d t² rises through 0 at −b / root
-        low = np.where(root > 0, -b / root, np.nan)
-        low = np.where((low >= t[0]) & (low <= t[-1]), low, np.nan)
-        vertex = np.where(parabola[2] > 0, -parabola[1] / (2 * parabola[2]), np.nan)
         loss = _value(cubic, low)
         costs = []
         for step in (_TWICE, -_TWICE):
             inside = (low + step >= first) & (low + step <= last)
             costs.append(np.where(inside, _value(cubic, low + step) / loss - 1, np.nan))
-    return np.array([low, loss, vertex, parabola[2], *costs])
+    return np.array([low, loss, vertex, curvature, *costs])
 
 
 def _value(cubic: np.ndarray, t: np.ndarray) -> np.ndarray:

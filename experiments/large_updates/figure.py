@@ -47,8 +47,7 @@ def _panel_over_epochs(table, config: Config, names, scale: float, measure: str,
     epochs, series = measured_epochs(table, config), []
     for name in names:
         values = over_epochs(table, config, name, scale, measure)
-        if np.isfinite(values).all():
-            band = values.min(axis=0), values.max(axis=0)
-            series.append(Series(name, epochs, values.mean(axis=0), line=True, band=band))
+        band = values.min(axis=0), values.max(axis=0)
+        series.append(Series(name, epochs, values.mean(axis=0), line=True, band=band))
     title = f"{ylabel}, first phase × {scale:g}"
     return Panel(title, "epoch", ylabel, series, named_ticks=False, yscale="linear", ylim=limits)

@@ -1,7 +1,7 @@
 """The figure of `linear_network`."""
 
 from lvp.analysis.figure_style import sheet
-from lvp.experiments.common.shape_powers import optima_panel
+from lvp.experiments.common.shape_powers import LINES, optima_panel
 from lvp.experiments.linear_network.analysis import optima
 from lvp.experiments.linear_network.config import GROWING, GROWTH, POWERS, Config, name_of
 
@@ -21,8 +21,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            "Legends: the power of d or m with its 95 % interval. Bars: standard errors of resolved optima; "
-            "optima with a flag are left out. A line is drawn if the interval is at most 2 wide.",
+            LINES,
             f"Dashed: the power of d that the argument of growth gives, through the optima at {GROWING}.",
         ],
     )

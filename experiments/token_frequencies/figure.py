@@ -14,7 +14,8 @@ PAPER = (8192, 32768)  # m of Hayou & Liu 2025, figure 2
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Frequency over rank (figure 2), and the two mean squares over m."""
-    panels = [_curves(table, [vocab for vocab in config.vocabs if vocab in PAPER] or config.vocabs)]
+    papers = [vocab for vocab in config.vocabs if vocab in PAPER]
+    panels = [_curves(table, papers or config.vocabs, " (figure 2)" * bool(papers))]
     panels.append(_growth_panel(table, "peak_ratio", "Top token's square over the mean square", "max α² / ᾱ²", 1))
     title = "Mean square over the top token's square"
     panels.append(_growth_panel(table, "mean_square_of_top", title, "ᾱ² for α₁ = 1", -1))
@@ -32,14 +33,14 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     )
 
 
-def _curves(table, vocabs: Sequence[int]) -> Panel:
+def _curves(table, vocabs: Sequence[int], figure: str) -> Panel:
     series, rows = [], by_vocab(table)
     for row in rows[rows["run.vocab"].isin(vocabs)].to_dict("records"):
         frequencies = np.array(row["shown_frequencies"], float)
         frequencies[frequencies == 0] = np.nan  # a logarithmic axis would draw a cliff
         law = None if is_open(row) else np.array(row["shown_fit"], float)
         series.append(Series(f"{row['run.vocab']}", row["shown_ranks"], frequencies, fitted=law, line=True))
-    return Panel("Frequency against rank (figure 2)", "rank", "frequency α", series, "vocabulary m", ordered=True)
+    return Panel(f"Frequency against rank{figure}", "rank", "frequency α", series, "vocabulary m", ordered=True)
 
 
 def _growth_panel(table, column: str, title: str, name: str, predicted: int) -> Panel:

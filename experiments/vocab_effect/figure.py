@@ -5,7 +5,7 @@ import numpy as np
 from lvp.analysis import Optimum
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
-from lvp.experiments.common.shape_powers import joint_powers, optima_panel
+from lvp.experiments.common.shape_powers import LINES, joint_powers, optima_panel
 from lvp.experiments.vocab_effect.analysis import by_horizon
 from lvp.experiments.vocab_effect.config import Config
 from lvp.experiments.width_vocab.config import READINGS
@@ -27,11 +27,9 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            "Legends: the power of d or m with its 95 % interval. Bars: standard errors of resolved optima; "
-            "optima with a flag are left out. Dashed: −1/2. "
-            "A line is drawn if the interval is at most 2 wide.",
-            "Right: powers of d and m fitted together to all shapes, read at the first steps of the same runs. "
-            "Shaded: 95 % intervals.",
+            LINES,
+            "Dashed: −1/2. Right: powers of d and m fitted together to all shapes, read at the first steps of the same "
+            "runs. Shaded: 95 % intervals.",
         ],
     )
 

@@ -23,7 +23,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over warm-up for all optimizers, loss over rate, a training curve, and the size of the first updates."""
     panels = [_over_warmup(table, config)]
     panels += [_losses(table, config, name) for name in FIGURES if name in config.groups]
-    panels += [_curves(table, config, "AdamW")] if "AdamW" in config.groups else []
+    panels += [_curves(table, config)] if "AdamW" in config.groups else []
     panels.append(_first_updates(table, config))
     return sheet(
         panels,
@@ -46,22 +46,14 @@ def _over_warmup(table, config: Config) -> Panel:
     """The loss at the best rate over the warm-up, by optimizer."""
     series = []
     for name in config.groups:
-        by_warmup = [losses(table, config, name, warmup) for warmup in config.warmups]
-        selected = [
-            (w, at[np.argmin(at.mean(axis=1))])
-            for w, at in zip(config.warmups, map(_finished, by_warmup), strict=True)
-            if len(at)
-        ]
+        rates, selected = rates_of(config, name), {}
+        for warmup in config.warmups:
+            if (best := best_rate(table, config, name, warmup)) is not None:
+                selected[100 * warmup] = losses(table, config, name, warmup)[rates.index(best)]
         if selected:
-            warmups, by_seed = zip(*selected, strict=True)
-            series.append(over_seeds(name, [100 * w for w in warmups], np.array(by_seed)))
+            series.append(over_seeds(name, list(selected), np.array(list(selected.values()))))
     ylabel = "validation loss (nats per token)"
     return Panel("each at its best rate", "warm-up (% of the steps)", ylabel, series, xscale="linear", yscale="linear")
-
-
-def _finished(by_seed: np.ndarray) -> np.ndarray:
-    """The rows of losses [rates, seeds] without a missing or diverged run."""
-    return by_seed[np.isfinite(by_seed).all(axis=1)]
 
 
 def _losses(table, config: Config, name: str) -> Panel:
@@ -78,20 +70,18 @@ def _losses(table, config: Config, name: str) -> Panel:
     )
 
 
-def _curves(table, config: Config, name: str) -> Panel:
-    """Training curves without warm-up and with the reference warm-up, at the rate that is best without."""
-    series, rate = [], best_rate(table, config, name, 0.0)
-    for warmup in (0.0, config.reference):
-        if rate is None:
-            continue
-        rows = runs_by_seed(table, config, name, rate, warmup, config.seeds)
+def _curves(table, config: Config) -> Panel:
+    """AdamW's training without warm-up and with the reference warm-up, at the rate that is best without."""
+    series, rate = [], best_rate(table, config, "AdamW", 0.0)
+    for warmup in () if rate is None else (0.0, config.reference):
+        rows = runs_by_seed(table, config, "AdamW", rate or 0.0, warmup, config.seeds)
         if "curve_losses" in rows and len(rows := rows.dropna(subset=["curve_losses"])):
             steps = min(rows["curve_steps"], key=len)  # older records may have fewer points
             pairs = zip(rows["curve_steps"], rows["curve_losses"], strict=True)
             means = np.mean([np.interp(steps, *pair) for pair in pairs], axis=0)
             series.append(Series(f"{warmup:.0%}", steps, means, line=True))
-    title, ylabel = f"{name} (figure {FIGURES[name]})", "training loss (nats per token)"
-    return Panel(title, "step", ylabel, series, "warm-up", ordered=True, named_ticks=False)
+    ylabel = "training loss (nats per token)"
+    return Panel("AdamW (figure 1)", "step", ylabel, series, "warm-up", ordered=True, named_ticks=False)
 
 
 def _first_updates(table, config: Config) -> Panel:

@@ -301,7 +301,8 @@ def findings(by_place: Mapping[str, Sequence[Claim]]) -> list[Finding]:
 def headline(found: Sequence[Finding]) -> str:
     """What was found, for the title of a figure.
 
-    The first statement of each of up to two verdicts, one a line. An undecided statement is taken if there is no other.
+    The first statement of each of the first two verdicts among supported, contradicted and mixed, one a line.
+    Without these it is the first unresolved statement, else the first that is not tested.
     """
     first: dict[str, str] = {}
     for finding in found:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lvp.analysis.quadratic_fit import Located, Windows, curvature_threshold
+from lvp.analysis.quadratic_fit import Located, Windows, curvature_threshold, minima
 from lvp.errors import InputError
 
 FLAT_LEVEL = 0.01  # probability that a flat curve passes as curved
@@ -311,13 +311,9 @@ def _cubic(curve: Curve, noise: Noise, centre: int, log_rate: float) -> tuple[fl
     t = curve.log_rates[points] - curve.log_rates[centre]
     errors = noise.std / np.sqrt(curve.counts[points])
     losses = curve.means[points] + np.vstack([np.zeros(len(t)), np.diag(errors)])  # measured; each point moved
-    _, b, c, d = np.linalg.pinv(np.vander(t, 4, increasing=True)) @ losses.T
-    _, slope, curvature = np.linalg.pinv(np.vander(t, 3, increasing=True)) @ losses.T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        low = -b / (c + np.sqrt(c * c - 3 * b * d))  # the root of b + 2 c t + 3 d t² at which the slope rises
-        low = np.where((t[0] <= low) & (low <= t[-1]), low, NAN)
-        shifts = low + slope / (2 * curvature)
-    if not (np.isfinite(shifts).all() and curvature.min() > 0):
+    fits = minima(t, losses)
+    shifts = fits.low - fits.vertex
+    if not np.isfinite(shifts).all():
         return 0.0, 0.0
-    shift = curve.log_rates[centre] + low[0] - log_rate
+    shift = curve.log_rates[centre] + fits.low[0] - log_rate
     return float(shift), float(np.linalg.norm(shifts[1:] - shifts[0]))

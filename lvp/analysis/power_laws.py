@@ -63,9 +63,12 @@ class Panel:
 
 
 def over_seeds(label: str, x: Numbers, values: np.ndarray) -> Series:
-    """The means over seeds of values [N, seeds], joined by lines, with bars from the lowest to the highest seed."""
-    means = values.mean(axis=1)
-    around = np.abs([values.min(axis=1) - means, values.max(axis=1) - means])
+    """The means over seeds of values [N, seeds], joined by lines, with bars from the lowest to the highest seed.
+
+    NaN is left out.
+    """
+    means = np.nanmean(values, axis=1)
+    around = np.abs([np.nanmin(values, axis=1) - means, np.nanmax(values, axis=1) - means])
     return Series(label, x, means, error=around, fitted=means)
 
 
@@ -107,10 +110,10 @@ def _side_by_side(panel: Panel) -> list[Series]:
         return list(panel.series)
     log = panel.xscale == "log"
     step = OFFSET * np.ptp(np.log(places) if log else places)
-    moved = []
+    moved, place = [], {id(series): i for i, series in enumerate(barred)}
     for series in panel.series:
-        if any(series is other for other in barred):
-            shift = step * ([other is series for other in barred].index(True) - (len(barred) - 1) / 2)
+        if id(series) in place:
+            shift = step * (place[id(series)] - (len(barred) - 1) / 2)
             x = np.asarray(series.x, float)
             series = replace(series, x=x * np.exp(shift) if log else x + shift)
         moved.append(series)

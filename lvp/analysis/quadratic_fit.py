@@ -7,6 +7,7 @@ optima use the same code, so the bootstrap also repeats the choice of the window
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -147,6 +148,27 @@ class Windows:
     def curvature_error(self, centre: int, errors: np.ndarray) -> float:
         """Standard error of the curvature at `centre`, given the losses' standard errors [R]."""
         return float(np.sqrt(np.sum((self.maps[centre][2] * np.where(self.usable, errors, 0.0)) ** 2)))
+
+
+class Minima(NamedTuple):
+    """A cubic and a parabola fitted to the same points of B curves."""
+
+    cubic: np.ndarray  # [4, B], coefficients of 1, t, t², t³
+    low: np.ndarray  # [B], t of the cubic's minimum; nan without a minimum between the first and the last point
+    vertex: np.ndarray  # [B], t of the parabola's vertex; nan if it is not convex
+    curvature: np.ndarray  # [B], of the parabola
+
+
+def minima(t: np.ndarray, curves: np.ndarray) -> Minima:
+    """`Minima` of curves [B, P] at t [P], increasing, with at least four points."""
+    cubic, parabola = (np.linalg.pinv(np.vander(t, n, increasing=True)) @ curves.T for n in (4, 3))
+    _, b, c, d = cubic
+    with np.errstate(invalid="ignore", divide="ignore"):
+        root = c + np.sqrt(c * c - 3 * b * d)  # the slope b + 2 c t + 3 d t² rises through 0 at −b / root
+        low = np.where(root > 0, -b / root, np.nan)
+        low = np.where((low >= t[0]) & (low <= t[-1]), low, np.nan)
+        vertex = np.where(parabola[2] > 0, -parabola[1] / (2 * parabola[2]), np.nan)
+    return Minima(cubic, low, vertex, parabola[2])
 
 
 @lru_cache(maxsize=256)

@@ -40,7 +40,10 @@ class Slope:
         return Measurement(self.slope, self.interval if np.isfinite(self.interval).all() else None)
 
     def line(self, widths: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Fitted rates [N] at `widths` [N], and the lower and upper ends [N] of the line's band at `level`."""
+        """Fitted rates [N] at `widths` [N], and the lower and upper ends [N] of the line's band at `level`.
+
+        The band is that of the parabolas' vertices: it does not allow for `cubic_shift`.
+        """
         logs = np.log(np.asarray(widths, dtype=float))
         middle = self.intercept + self.slope * logs
         half = np.full(logs.shape, INF)
@@ -113,12 +116,15 @@ def slope(
 def _with_cubics(fit: Slope, x, y, variances, shifts, errors) -> Slope:
     """The fit, whose interval also contains that through the minima of cubics if they have another power of width.
 
-    Three widths have one degree of freedom, which cannot tell another power from scatter.
+    Widths without a stable minimum of the cubic are left out. Three widths have one degree of freedom, which cannot
+    tell another power from scatter.
     """
-    if fit.degrees_of_freedom < 2 or not (errors > 0).all():
+    x, y, variances, shifts, errors = (each[errors > 0] for each in (x, y, variances, shifts, errors))
+    freedom = len(x) - 2
+    if freedom < 2:
         return fit
     trend, error, scatter = _line(x, shifts, errors**2)[2:]
-    if abs(trend) <= CUBIC_ERRORS * error * max(1.0, np.sqrt(scatter / fit.degrees_of_freedom)):
+    if abs(trend) <= CUBIC_ERRORS * error * max(1.0, np.sqrt(scatter / freedom)):
         return fit
     cubic = _fit(x, y + shifts, variances + errors**2, True, fit.excluded, fit.level)
     low, high = fit.interval

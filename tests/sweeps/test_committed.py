@@ -245,3 +245,16 @@ def test_of_two_results_of_a_part_the_one_with_more_measured_rows_is_shown():
         text = committed._accelerators(found)
         assert "**right**: 2026-01-01" in text and "**fast**: 2026-01-02" in text and text.count("**right**") == 1
     assert committed._accelerators([result("2026-01-01", right=3), result("2026-01-02", right=3)]).count("01-01") == 0
+
+
+def test_a_memorising_model_has_a_larger_best_rate_for_train_loss_than_for_validation_loss():
+    """What docs/embedding_rate.md and docs/accelerators.md say of the unfinished sweep of the H100."""
+    table = records.table(records.read(committed.COMMITTED / "unfinished" / "width_vocab.jsonl.gz"))
+    best = {}
+    for width, of_width in table.groupby("setting.model.width"):
+        means = of_width.groupby("run.learning_rates.embedding")[["train_loss", "valid_loss"]].mean()
+        best[width] = means["train_loss"].idxmin(), means["valid_loss"].idxmin(), means.index.max()
+    assert best.keys() == {512, 1024}
+    for by_train, by_valid, largest in best.values():
+        assert by_train == largest > by_valid
+    assert best[1024][:2] == (0.001, pytest.approx(0.001 / 4))
