@@ -119,7 +119,7 @@ def decimal(axis: "Axis") -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     low, high = axis.get_view_interval()
-    between = (1.5, 2, 3, 4, 6, 8) if high < 6 * low else (2, 5)
+    between = (1.5, 2, 2.5, 3, 4, 5, 6, 8) if high < 6 * low else (2, 5)
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(LogLocator(subs=between))
     axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -65,8 +65,10 @@ class Panel:
 def over_seeds(label: str, x: Numbers, values: np.ndarray) -> Series:
     """The means over seeds of values [N, seeds], joined by lines, with bars from the lowest to the highest seed.
 
-    NaN is left out.
+    Values that are NaN are left out.
     """
+    known = np.isfinite(values).any(axis=1)
+    x, values = np.asarray(x, float)[known], values[known]
     means = np.nanmean(values, axis=1)
     around = np.abs([np.nanmin(values, axis=1) - means, np.nanmax(values, axis=1) - means])
     return Series(label, x, means, error=around, fitted=means)

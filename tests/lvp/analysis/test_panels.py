@@ -42,3 +42,9 @@ def test_bars_of_seeds_reach_from_the_lowest_to_the_highest():
     series = over_seeds("losses", [1.0, 2.0], np.array([[1.0, 2.0, 6.0], [4.0, 4.0, 4.0]]))
     np.testing.assert_allclose(series.y, [3.0, 4.0])
     np.testing.assert_allclose(series.error, [[2.0, 0.0], [3.0, 0.0]])
+
+
+def test_places_without_a_finished_seed_are_left_out():
+    series = over_seeds("losses", [1.0, 2.0, 3.0], np.array([[1.0, np.nan], [np.nan, np.nan], [2.0, 4.0]]))
+    np.testing.assert_array_equal(series.x, [1.0, 3.0])
+    np.testing.assert_allclose(series.y, [1.0, 3.0])
