@@ -312,8 +312,8 @@ def _cubic(curve: Curve, noise: Noise, centre: int, log_rate: float) -> tuple[fl
     errors = noise.std / np.sqrt(curve.counts[points])
     losses = curve.means[points] + np.vstack([np.zeros(len(t)), np.diag(errors)])  # measured; each point moved
     fits = minima(t, losses)
-    shifts = fits.low - fits.vertex
+    shifts = fits.minimum - fits.vertex
     if not np.isfinite(shifts).all():
         return 0.0, 0.0
-    shift = curve.log_rates[centre] + fits.low[0] - log_rate
+    shift = curve.log_rates[centre] + fits.minimum[0] - log_rate
     return float(shift), float(np.linalg.norm(shifts[1:] - shifts[0]))

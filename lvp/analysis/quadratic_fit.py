@@ -154,7 +154,7 @@ class Minima(NamedTuple):
     """A cubic and a parabola fitted to the same points of B curves."""
 
     cubic: np.ndarray  # [4, B], coefficients of 1, t, t², t³
-    low: np.ndarray  # [B], t of the cubic's minimum; nan without a minimum between the first and the last point
+    minimum: np.ndarray  # [B], t of the cubic's minimum; nan without a minimum between the first and the last point
     vertex: np.ndarray  # [B], t of the parabola's vertex; nan if it is not convex
     curvature: np.ndarray  # [B], of the parabola
 
