@@ -3,9 +3,10 @@
 Kosson, Messmer & Jaggi 2024 train GPT-2 under a trapezoid schedule, whose peak and cool-down do not depend on
 the warm-up, and sweep learning rate × warm-up.
 
-- Figure 1: AdamW without warm-up keeps a lasting gap.
+- Figure 1: AdamW without warm-up trains faster at first, and keeps a lasting gap.
+- Section 4: the first updates are large mostly because of the correction of β₁'s bias.
 - Figure 2: LionA, whose update norm follows the schedule, keeps a smaller gap.
-- Figure 3: LionAR, whose angular update follows the schedule, also keeps a smaller gap.
+- Figure 3: LionAR, whose angular update follows the schedule, also keeps a smaller gap. It is more stable across rates.
 - Figure 5: LionAR that holds the relative representation change gains nothing from warm-up. LionAR without momentum is
   much worse. With high momentum, Nesterov's form and inverse bias correction, LionAR needs no warm-up. LionA still
   needs warm-up.
@@ -16,6 +17,7 @@ the sweep adds the next rate of the grid. The judging seeds run at the chosen ra
 least of several noisy losses would be biased. The interval allows for every warm-up and for a wrong choice of rates.
 
     python -m lvp.sweeps run warmup --preset laptop --corpus wikitext2      2 CPU cores
+    python -m lvp.sweeps run warmup --preset long --corpus wikitext2        2 CPU cores, the groups with high momentum
     python -m lvp.sweeps run warmup --preset gpu                            one accelerator
 """
 

@@ -18,7 +18,17 @@ from lvp.experiments.common.tables import (
     select,
     with_optimizer,
 )
-from lvp.experiments.warmup.config import STABLE_GROUP, Config, group_run, group_setting, rates_of, settings
+from lvp.experiments.warmup.config import (
+    CURVES_GROUP,
+    GROUPS,
+    LARGER_RATES,
+    STABLE_GROUP,
+    Config,
+    group_run,
+    group_setting,
+    rates_of,
+    settings,
+)
 from lvp.training import Run
 
 UNSTABLE = 0.1  # nats per token: excess over the least loss above which a run is unstable
@@ -49,8 +59,10 @@ def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
 def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
     """The rate with the least mean loss over the selecting seeds, among the rates at which all of these seeds finished.
 
-    None if there is no such rate.
+    None if there is no such rate. A group with the rate of another group has it without warm-up only.
     """
+    if other := GROUPS[name].rate_of:
+        return None if warmup else best_rate(table, config, other, 0.0)
     selected = select_rate(losses(table, config, name, warmup))
     return None if selected is None else rates_of(config, name)[selected.best]
 
@@ -67,6 +79,8 @@ def next_rates(table, config: Config, name: str, warmup: float, stable: bool = F
     Args:
       stable: whether to return the untried rate above the stable rate too, or the next lower rate if no rate is stable.
     """
+    if GROUPS[name].rate_of:
+        return []
     rates = rates_of(config, name)
     tried = ~np.isnan(losses(table, config, name, warmup)).any(axis=1)
     best = best_rate(table, config, name, warmup)
@@ -200,18 +214,29 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
 
     NaN if no step at constant rate is measured.
     """
-    values = over_steps(tuned_runs(table, config, name, 0.0), config, measure)
-    at = np.array(config.measured_steps)
-    later = (at >= config.rise(config.reference)) & (at <= (1 - config.cooldown) * config.steps)
+    return _first_over_later(over_steps(tuned_runs(table, config, name, 0.0), config, measure), config)
+
+
+def _first_over_later(values: np.ndarray, config: Config) -> np.ndarray:
+    """The value at the first step over the median at constant rate [seeds]; the values are [seeds, measured steps]."""
+    later = _at_constant_rate(config)
     return values[:, 0] / np.median(values[:, later], axis=1) if later.any() else np.full(len(values), np.nan)
 
 
-def follow_up(table, config: Config, stable_group: str | None = STABLE_GROUP) -> dict[str, list[Run]]:
+def _at_constant_rate(config: Config) -> np.ndarray:
+    """Mask [measured steps]: after the reference warm-up and before the cool-down."""
+    at = np.array(config.measured_steps)
+    return (at >= config.rise(config.reference)) & (at <= (1 - config.cooldown) * config.steps)
+
+
+def follow_up(table, config: Config, further: bool = True) -> dict[str, list[Run]]:
     """The runs that depend on results.
 
     Each warm-up of a group first gets the selecting seeds at the untried rates beside its best rate. If no untried
-    rate is left, it gets the judging seeds at the best rate. `stable_group` also gets the judging seeds at its stable
-    rate.
+    rate is left, it gets the judging seeds at the best rate.
+
+    Args:
+      further: whether the judging seeds also run at the points of `further_points`.
     """
     planned = settings(config)
     by_label: dict[str, list[Run]] = {}
@@ -219,17 +244,68 @@ def follow_up(table, config: Config, stable_group: str | None = STABLE_GROUP) ->
         (label,) = [c.label for c in planned if c.setting == group_setting(config, name)]
         points: dict[tuple[float | None, float, int], None] = {}  # (rate, warm-up, seed), each once
         for warmup in config.warmups:
+            with_stable = further and name == STABLE_GROUP and warmup == 0
+            if more := next_rates(table, config, GROUPS[name].rate_of or name, warmup, with_stable):
+                if not GROUPS[name].rate_of:
+                    points |= dict.fromkeys(product(more, [warmup], config.seeds))
+                continue
             judged = [(best_rate(table, config, name, warmup), warmup)]
-            with_stable = name == stable_group and warmup == 0
-            if with_stable:
-                judged += [(stable_rate(table, config, name), w) for w in (0.0, config.reference)]
-            if more := next_rates(table, config, name, warmup, with_stable):
-                points |= dict.fromkeys(product(more, [warmup], config.seeds))
-            else:
-                points |= dict.fromkeys((*each, seed) for each in judged for seed in config.more_seeds)
+            judged += further_points(table, config, name) if further and not warmup else []
+            points |= dict.fromkeys((*each, seed) for each in judged for seed in config.more_seeds)
         runs = [group_run(config, name, rate, warmup, seed) for rate, warmup, seed in points if rate]
         by_label.setdefault(label, []).extend(runs)
     return by_label
+
+
+def further_points(table, config: Config, name: str) -> list[tuple[float | None, float]]:
+    """The (rate, warm-up) at which the judging seeds of a group run, in addition to its best rates.
+
+    These are the largest stable rate (figure 2), the reference warm-up at the rate that is best without warm-up
+    (figure 1), and multiples of this rate without warm-up (figure 3).
+    """
+    points, best = [], best_rate(table, config, name, 0.0)
+    if name == STABLE_GROUP:
+        points += [(stable_rate(table, config, name), w) for w in (0.0, config.reference)]
+    if name == CURVES_GROUP:
+        points.append((best, config.reference))
+    return points + [(factor * best, 0.0) for factor in LARGER_RATES.get(name, ()) if best]
+
+
+def rise(table, config: Config, name: str, factor: float) -> np.ndarray:
+    """The loss at a multiple of the best rate minus the loss at the best rate, without warm-up [judging seeds]."""
+    best = best_rate(table, config, name, 0.0)
+    if best is None:
+        return np.full(len(config.more_seeds), np.nan)
+    rows = runs_by_seed(table, config, name, factor * best, 0.0, config.more_seeds)
+    return rows["valid_loss"].to_numpy(float) - tuned_losses(table, config, name, 0.0)
+
+
+def with_reference(table, config: Config, name: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The judging seeds' runs without warm-up and with the reference warm-up, at the rate that is best without."""
+    rate = best_rate(table, config, name, 0.0)
+    without, with_warmup = (
+        runs_by_seed(table, config, name, rate or 0.0, w, config.more_seeds) for w in (0.0, config.reference)
+    )
+    return without, with_warmup
+
+
+def train_losses_at(rows: pd.DataFrame, step: float) -> np.ndarray:
+    """The training loss of each run at a step, interpolated in its curve; NaN for a run without a curve."""
+    if "curve_losses" not in rows:
+        return np.full(len(rows), np.nan)
+    curves = zip(rows["curve_steps"], rows["curve_losses"], strict=True)
+    return np.array([np.interp(step, *curve) if isinstance(curve[0], list) else np.nan for curve in curves])
+
+
+def largest_early(table, config: Config, name: str, measure: str) -> np.ndarray:
+    """The largest value of a measure before the constant rate's steps, over its median there, without warm-up [seeds].
+
+    The steps at constant rate are those of `early`.
+    """
+    values = over_steps(tuned_runs(table, config, name, 0.0), config, measure)
+    later = _at_constant_rate(config)
+    first = np.array(config.measured_steps) < config.rise(config.reference)
+    return values[:, first].max(axis=1) / np.median(values[:, later], axis=1) if later.any() else values[:, 0] * np.nan
 
 
 def summary(table, config: Config) -> str:
@@ -255,7 +331,29 @@ def summary(table, config: Config) -> str:
         "early: of the hidden matrices without warm-up, first step over the median at constant rate; RRC: relative "
         "representation change",
     ]
+    lines += representation_changes(table, config)
     return "\n".join(lines).replace("nan", "  –")
+
+
+def representation_changes(table, config: Config) -> list[str]:
+    """Lines: the first update over those at constant rate by group and rate, without warm-up, beside equation 9's.
+
+    Equation 9 predicts the representation change from the angle and φ: angle · √((1 + B φ)/(1 + φ)), in the limit of
+    large C (Kosson et al. 2024).
+    """
+    lines = []
+    for name in config.groups:
+        for rate in rates_of(config, name):
+            rows = runs_by_seed(table, config, name, rate, 0.0, config.seeds)
+            change, angle, snr = (over_steps(rows, config, x) for x in ("representation_change", "angle", "snr"))
+            predicted = angle * np.sqrt((1 + config.batch * snr) / (1 + snr))
+            ratios = [_first_over_later(x, config).mean() for x in (change, predicted, angle, snr)]
+            if np.isfinite(ratios).all():
+                lines.append(f"{name:<24}{rate:>12.4g}" + "".join(f"{ratio:>12.2f}" for ratio in ratios))
+    if not lines:
+        return []
+    head = f"{'first update / later':<24}{'rate':>12}{'RRC':>12}{'equation 9':>12}{'angle':>12}{'φ':>12}"
+    return ["", head, *lines, "", "equation 9: the change that it predicts from angle and φ, at large C"]
 
 
 def best_rates(table, config: Config, name: str) -> str:

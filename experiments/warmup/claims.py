@@ -17,11 +17,15 @@ from lvp.experiments.warmup.analysis import (
     gap_above_stable_rate,
     gap_at_best_rates,
     gap_at_stable_rate,
+    largest_early,
     next_rates,
+    rise,
     stable_rate,
+    train_losses_at,
     tuned,
+    with_reference,
 )
-from lvp.experiments.warmup.config import PRESETS, Config, momentum_of, rates_of
+from lvp.experiments.warmup.config import LARGER_RATES, PRESETS, Config, momentum_of, rates_of
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 NOTHING_LOST = 0.01  # nats per token: smaller gaps count as none
@@ -29,18 +33,22 @@ MOST_HELD = 1.5  # first RRC over later RRC up to which a group holds the RRC
 MOST_UNSTABLE = 0.2  # part of the judging seeds that may be unstable at the largest stable rate
 LONGEST_HORIZON = 0.05  # of the training; the paper's longest horizon of momentum is 1 %
 GAP, NO_GAP, WITHIN, MUCH = (NOTHING_LOST, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1), (0.05, np.inf)
+MINOR, MOST = (-np.inf, 0.05), (0.5, np.inf)
 # Claimed region → the paper's value or words, and the region's end if the paper does not state it.
 WORDS = {
     GAP: ("a gap", f"above {NOTHING_LOST:g}"),
     NO_GAP: ("no gap", f"at most {NOTHING_LOST:g}"),
     WITHIN: ("follows", f"at most {WITHIN[1]:g}"),
     MUCH: ("much worse", f"above {MUCH[0]:g}"),
+    MINOR: ("minor", f"at most {MINOR[1]:g}"),
+    MOST: ("primarily", f"above {MOST[0]:g}"),
     ABOVE_ZERO: ("> 0", ""),
 }
 EARLY = "hidden matrices without warm-up, first step over the median at constant rate, minus 1"
 FOLLOWS = "largest relative departure from the schedule, hidden matrices without warm-up"
 NATS = "nats per token of validation loss"
 ALLOWED = "each at its best rate; the interval allows for the selection of rates"
+AT_ONE_RATE = "both at the rate that is best without warm-up"
 
 
 class Contrast(NamedTuple):
@@ -59,7 +67,7 @@ class GroupQuestion(NamedTuple):
 
     groups: tuple[str, ...]  # the groups that it needs
     statement: str
-    figure: int  # of the paper
+    source: str  # the paper's figure or section
     measure: Callable[[Any, Config], Contrast]  # (table, config) → the measured value
     claimed: tuple[float, float]  # the region, as in `lvp.analysis.claims.judge`
     variant: str = ""  # which of the measurements that test the statement
@@ -128,12 +136,12 @@ def _stable_gap(name: str):
     return measure
 
 
-def _gaps(name: str, figure: int) -> list[GroupQuestion]:
+def _gaps(name: str, source: str) -> list[GroupQuestion]:
     """Whether a group keeps a gap to its best warm-up, and to the reference warm-up."""
     statement = f"without warm-up {name} ends at a higher loss"
     return [
-        GroupQuestion((name,), statement, figure, _gap(name), GAP, "to the best warm-up"),
-        GroupQuestion((name,), statement, figure, _reference_gap(name), GAP, "to the reference warm-up"),
+        GroupQuestion((name,), statement, source, _gap(name), GAP, "to the best warm-up"),
+        GroupQuestion((name,), statement, source, _reference_gap(name), GAP, "to the reference warm-up"),
     ]
 
 
@@ -181,6 +189,53 @@ def _contrast(table, config: Config, plus, minus, note: str) -> Contrast:
     return Contrast(difference(*candidates), note, added, subtracted)
 
 
+def _faster(table, config: Config) -> Contrast:
+    """AdamW's training loss with the reference warm-up minus that without, halfway through the warm-up, at one rate."""
+    step = config.rise(config.reference) / 2
+    without, with_warmup = (train_losses_at(rows, step) for rows in with_reference(table, config, A))
+    note = f"nats per token of training loss at step {step:.0f}, with {config.reference:.0%} of warm-up minus without, "
+    return Contrast(Measurement.over_seeds(with_warmup - without), note + AT_ONE_RATE)
+
+
+def _gap_at_one_rate(table, config: Config) -> Contrast:
+    """AdamW's gap to the reference warm-up at the rate that is best without warm-up."""
+    without, with_warmup = (rows["valid_loss"].to_numpy(float) for rows in with_reference(table, config, A))
+    note = f"{NATS} without warm-up minus that with {config.reference:.0%}, {AT_ONE_RATE}"
+    return Contrast(Measurement.over_seeds(without - with_warmup), note)
+
+
+def _larger_rates(than: str, factor: float):
+    """The rise of the loss at twice the best rate of the group `than`, minus that at `factor` times LionAR's."""
+
+    def measure(table, config: Config) -> Contrast:
+        values = rise(table, config, than, LARGER_RATES[than][0]) - rise(table, config, R, factor)
+        note = f"{NATS} at {LARGER_RATES[than][0]:g} times {than}'s best rate minus that at its best rate, less the "
+        note += (
+            f"same of LionAR at {factor:g} times its best rate, without warm-up; LionAR's angle is the root of its rate"
+        )
+        edges = [name for name in (than, R) if at_edge(table, config, name, 0.0)]
+        doubt = f"the best rate of {' and '.join(edges)} is at the edge of its grid" if edges else ""
+        return Contrast(Measurement.over_seeds(values), note, doubt=doubt)
+
+    return measure
+
+
+def _of_the_correction(table, config: Config) -> Contrast:
+    """The part of the excess of AdamW's first updates that vanishes without the correction of β₁'s bias."""
+    excess, left = (largest_early(table, config, name, "norm") - 1 for name in (A, UNCORRECTED))
+    note = "1 minus the ratio of excesses without and with the correction; excess: largest norm in the steps of the "
+    note += "reference warm-up over the median at constant rate, minus 1, hidden matrices, without warm-up"
+    part = 1 - left / np.where(excess > 0, excess, np.nan)
+    return Contrast(Measurement.over_seeds(part), note)
+
+
+def _of_the_adjustments(table, config: Config) -> Contrast:
+    """The loss of LionAR with high momentum alone minus that with Nesterov's form and inverse bias correction."""
+    plus, minus = ([tuple((each, w) for w in config.warmups)] for each in (ALONE, HIGH_R))
+    note = f"{NATS} with high momentum alone minus that with both adjustments, each at its best warm-up, {ALLOWED} and "
+    return _contrast(table, config, plus, minus, f"{note}of warm-ups")
+
+
 def _early(name: str, measure: str):
     """The excess of a group's first updates."""
     return lambda table, config: Contrast(Measurement.over_seeds(early(table, config, name, measure) - 1), EARLY)
@@ -193,32 +248,85 @@ def _follows(name: str, measure: str):
 
 A, N, R = "AdamW", "LionA", "LionAR"
 HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR, high momentum", "LionA, high momentum"
+UNCORRECTED, ALONE = "AdamW, no β₁ correction", "LionAR, β = 0.98"
 RRC = "representation_change"
 QUESTIONS = [
-    *_gaps(A, 1),
+    *_gaps(A, "figure 1"),
     GroupQuestion(
-        (A,), "AdamW's first update is larger in norm than the later updates", 1, _early(A, "norm"), ABOVE_ZERO
+        (A,), "AdamW's first update is larger in norm than the later updates", "figure 1", _early(A, "norm"), ABOVE_ZERO
     ),
-    GroupQuestion((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN),
-    *_gaps(N, 2),
     GroupQuestion(
-        (N,), "warm-up lowers LionA's loss at the largest rate stable without warm-up", 2, _stable_gap(N), GAP
+        (A,),
+        "AdamW without warm-up trains faster at first than with warm-up at one rate",
+        "figure 1",
+        _faster,
+        ABOVE_ZERO,
     ),
-    GroupQuestion((A, N), "LionA's gap is smaller than AdamW's", 2, _smaller_gap(N, A), ABOVE_ZERO),
     GroupQuestion(
-        (N,), "LionA's first update is larger in angle than the later updates", 2, _early(N, "angle"), ABOVE_ZERO
+        (A,),
+        "AdamW without warm-up ends at a higher loss than with warm-up at one rate",
+        "figure 1",
+        _gap_at_one_rate,
+        GAP,
     ),
-    GroupQuestion((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN),
-    *_gaps(R, 3),
-    GroupQuestion((A, R), "LionAR's gap is smaller than AdamW's", 3, _smaller_gap(R, A), ABOVE_ZERO),
     GroupQuestion(
-        (R,), "LionAR's first update changes representations more than the later updates", 3, _early(R, RRC), ABOVE_ZERO
+        (A, UNCORRECTED),
+        "the excess of AdamW's first updates comes mostly from the correction of β₁'s bias",
+        "section 4",
+        _of_the_correction,
+        MOST,
     ),
-    GroupQuestion((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _if_held(_gap(HELD)), NO_GAP),
-    GroupQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _if_held(_worse(HELD)), ABOVE_ZERO),
-    GroupQuestion((R, STILL), "LionAR without momentum is much worse", 5, _worse(STILL), MUCH),
-    GroupQuestion((HIGH_R,), "LionAR with high momentum needs no warm-up", 5, _gap(HIGH_R), NO_GAP),
-    GroupQuestion((HIGH_N,), "LionA with high momentum needs warm-up", 5, _gap(HIGH_N), GAP),
+    GroupQuestion((N,), "LionA's update norm follows the schedule", "figure 2", _follows(N, "norm"), WITHIN),
+    *_gaps(N, "figure 2"),
+    GroupQuestion(
+        (N,), "warm-up lowers LionA's loss at the largest rate stable without warm-up", "figure 2", _stable_gap(N), GAP
+    ),
+    GroupQuestion((A, N), "LionA's gap is smaller than AdamW's", "figure 2", _smaller_gap(N, A), ABOVE_ZERO),
+    GroupQuestion(
+        (N,),
+        "LionA's first update is larger in angle than the later updates",
+        "figure 2",
+        _early(N, "angle"),
+        ABOVE_ZERO,
+    ),
+    GroupQuestion((R,), "LionAR's angle follows the schedule", "figure 3", _follows(R, "angle"), WITHIN),
+    *_gaps(R, "figure 3"),
+    GroupQuestion((A, R), "LionAR's gap is smaller than AdamW's", "figure 3", _smaller_gap(R, A), ABOVE_ZERO),
+    GroupQuestion(
+        (R,),
+        "LionAR's first update changes representations more than the later updates",
+        "figure 3",
+        _early(R, RRC),
+        ABOVE_ZERO,
+    ),
+    *[
+        GroupQuestion(
+            (than, R),
+            f"twice the best rate raises {than}'s loss more than LionAR's",
+            "figure 3",
+            _larger_rates(than, factor),
+            ABOVE_ZERO,
+            words,
+        )
+        for than in (A, N)
+        for factor, words in ((2.0, "twice LionAR's rate"), (4.0, "twice LionAR's angle"))
+    ],
+    GroupQuestion(
+        (HELD,), "LionAR that holds the RRC gains nothing from warm-up", "figure 5", _if_held(_gap(HELD)), NO_GAP
+    ),
+    GroupQuestion(
+        (R, HELD), "LionAR that holds the RRC is worse than LionAR", "figure 5", _if_held(_worse(HELD)), ABOVE_ZERO
+    ),
+    GroupQuestion((R, STILL), "LionAR without momentum is much worse", "figure 5", _worse(STILL), MUCH),
+    GroupQuestion((HIGH_R,), "LionAR with high momentum needs no warm-up", "figure 5", _gap(HIGH_R), NO_GAP),
+    GroupQuestion(
+        (HIGH_R, ALONE),
+        "Nesterov's form and inverse bias correction lower LionAR's loss little at high momentum",
+        "figure 5",
+        _of_the_adjustments,
+        MINOR,
+    ),
+    GroupQuestion((HIGH_N,), "LionA with high momentum needs warm-up", "figure 5", _gap(HIGH_N), GAP),
 ]
 
 
@@ -242,7 +350,7 @@ def _answer(asked: GroupQuestion, table, config: Config, context) -> Claim:
     seeds = f"t interval over {len(config.more_seeds)} judging seeds"
     question = Question(
         statement=asked.statement,
-        **in_setting(f"{PAPER_C}, figure {asked.figure}", words, of_paper=config.width == PRESETS["paper"].width),
+        **in_setting(f"{PAPER_C}, {asked.source}", words, of_paper=config.width == PRESETS["paper"].width),
         claimed=asked.claimed,
         variant=asked.variant,
         note="; ".join(filter(None, (measured.note, region, seeds, setting_of(config)))),

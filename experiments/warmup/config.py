@@ -25,6 +25,9 @@ from lvp.training import OptimizerConfig, Run, Setting, check_positive
 
 LEAST_WARMUP_STEPS = 20  # minimum steps of the reference warm-up
 STABLE_GROUP = "LionA"  # figure 2, panel 2: its largest stable rate
+CURVES_GROUP = "AdamW"  # figure 1: training with and without warm-up at one rate
+# Group → factors on the rate that is best without warm-up. LionAR's angle is proportional to the root of its rate.
+LARGER_RATES = {"AdamW": (2.0,), "LionA": (2.0,), "LionAR": (2.0, 4.0)}
 HIGH_MOMENTUM_OPTIONS = {"nesterov": True, "inverse_bias_correction": True}
 
 
@@ -36,16 +39,18 @@ class OptimizerGroup(NamedTuple):
     options: Mapping[str, Any] = {}  # options of the optimizer, in addition to the configured constants
     momentum_field: str | None = "b1"  # the field of `Config` with its momentum; None is no momentum
     held: bool = False  # whether it holds the relative representation change
+    rate_of: str | None = None  # the group whose best rate without warm-up it has; it then has judging seeds only
 
 
 GROUPS = {
     "AdamW": OptimizerGroup("adamw", "adam_rates"),
-    "AdamW, no β₁ correction": OptimizerGroup("adamw", "adam_rates", {"bias_correction_first": False}),
+    "AdamW, no β₁ correction": OptimizerGroup("adamw", "adam_rates", {"bias_correction_first": False}, rate_of="AdamW"),
     "LionA": OptimizerGroup("lion_a", "adam_rates"),
     "LionAR": OptimizerGroup("lion_ar", "rotational_rates"),
     "LionAR, RRC held": OptimizerGroup("lion_ar", "held_rates", held=True),
     "LionAR, no momentum": OptimizerGroup("lion_ar", "still_rates", momentum_field=None),
     "LionAR, high momentum": OptimizerGroup("lion_ar", "high_rotational_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
+    "LionAR, β = 0.98": OptimizerGroup("lion_ar", "high_rotational_rates", momentum_field="high_momentum"),
     "LionA, high momentum": OptimizerGroup("lion_a", "high_adam_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
 }
 
@@ -94,6 +99,9 @@ class Config(DecoderRuns):
     def __post_init__(self):
         super().__post_init__()
         check_names("groups", self.groups, GROUPS)
+        for name in self.groups:
+            if (other := GROUPS[name].rate_of) and other not in self.groups:
+                raise InputError(f"groups={self.groups}: {name!r} has the rate of {other!r}; add that group")
         check_count(self, "reserve", least=0)
         for name in sorted({GROUPS[group].rates_field for group in self.groups}):
             sorted_values(self, name, least=2 + 2 * self.reserve, positive=True)
@@ -183,8 +191,37 @@ PRESETS = {
         high_rotational_rates=geometric(0.01265, 0.96, 6),
         still_rates=(0.00063, 0.0015, 0.003557, 0.008434, 0.02, 0.0474, 0.112),
         held_rates=(0.006, 0.01129, 0.02125, 0.04, 0.0753, 0.142, 0.267),
-        # The horizon of high momentum is 12 % of 400 steps. No claim needs AdamW without β₁'s correction.
-        groups=("AdamW", "LionA", "LionAR", "LionAR, RRC held", "LionAR, no momentum"),
+        # The horizon of high momentum is 12 % of 400 steps. The preset "long" has these groups.
+        groups=(
+            "AdamW",
+            "AdamW, no β₁ correction",
+            "LionA",
+            "LionAR",
+            "LionAR, RRC held",
+            "LionAR, no momentum",
+        ),
+    ),
+    # High momentum: its horizon of 50 steps is 2 % of the training.
+    "long": Config(
+        corpus="python-docs",
+        slice_bytes=None,
+        valid_bytes=100_000,
+        seeds=(0, 1, 2),
+        more_seeds=tuple(range(200, 208)),
+        layers=4,
+        context=64,
+        batch=32,
+        micro_batches=2,
+        width=32,
+        vocab=512,
+        init_std=0.1,
+        steps=2500,
+        warmups=(0.0, 0.05),
+        reserve=2,
+        high_adam_rates=geometric(0.0039, 0.0655, 7),
+        high_rotational_rates=geometric(0.0155, 0.992, 7),
+        measures=("movement",),
+        groups=("LionAR, high momentum", "LionAR, β = 0.98", "LionA, high momentum"),
     ),
     "gpu": Config(
         corpus="wikitext2",
@@ -251,24 +288,22 @@ def settings(config: Config) -> list[SettingRuns]:
     return _settings(config, config.reserve, {name: [] for name in config.groups})
 
 
-def all_runs(config: Config, stable_group: str | None = STABLE_GROUP) -> list[SettingRuns]:
+def all_runs(config: Config, further: bool = True) -> list[SettingRuns]:
     """The settings with as many runs as a sweep may train.
 
     Judging runs have placeholder rates, because the selected rates are not known.
+
+    Args:
+      further: as in `lvp.experiments.warmup.analysis.follow_up`.
     """
-    return _settings(
-        config,
-        0,
-        {
-            name: [
-                group_run(config, name, rate, warmup, seed)
-                for rate in rates_of(config, name)[: 1 + (name == stable_group)]
-                for warmup in config.warmups
-                for seed in config.more_seeds
-            ]
-            for name in config.groups
-        },
-    )
+    judging: dict[str, list[Run]] = {}
+    for name in config.groups:
+        points = 1 if GROUPS[name].rate_of else len(config.warmups)
+        if further:
+            points += 2 * (name == STABLE_GROUP) + (name == CURVES_GROUP) + len(LARGER_RATES.get(name, ()))
+        rates = [rates_of(config, name)[0] / (1 + point) for point in range(points)]
+        judging[name] = [group_run(config, name, *each) for each in product(rates, [0.0], config.more_seeds)]
+    return _settings(config, 0, judging)
 
 
 def _settings(config: Config, reserve: int, judging: Mapping[str, Sequence[Run]]) -> list[SettingRuns]:
@@ -281,7 +316,8 @@ def _settings(config: Config, reserve: int, judging: Mapping[str, Sequence[Run]]
     planned: list[SettingRuns] = []
     for name in config.groups:
         rates = rates_of(config, name)
-        points = product(rates[reserve : len(rates) - reserve], config.warmups, config.seeds)
+        selecting = () if GROUPS[name].rate_of else config.seeds
+        points = product(rates[reserve : len(rates) - reserve], config.warmups, selecting)
         runs = [*(group_run(config, name, *point) for point in points), *judging[name]]
         setting = group_setting(config, name)
         for i, other in enumerate(planned):

@@ -5,12 +5,13 @@ import numpy as np
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, over_seeds
 from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, runs_by_seed, schedule
-from lvp.experiments.warmup.config import Config, rates_of
+from lvp.experiments.warmup.config import GROUPS, Config, rates_of
 
 FIGURES = {"AdamW": 1, "LionA": 2, "LionAR": 3}  # optimizer → figure of Kosson et al. 2024
 # (group, measure) in the panel of first updates. LionA holds the norm and LionAR the angle; the next measure follows.
 FIRST = (
     ("AdamW", "norm"),
+    ("AdamW, no β₁ correction", "norm"),
     ("LionA", "norm"),
     ("LionA", "angle"),
     ("LionAR", "angle"),
@@ -35,8 +36,8 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
             f"Losses: means over seeds {', '.join(map(str, config.seeds))}; bars: from the lowest to the highest seed; "
             "diverged runs are not drawn. *: the best rate is at the edge of its grid.",
             f"Schedule: linear warm-up, constant rate, linear cool-down over the last {config.cooldown:.0%} of the "
-            "steps. Training and updates: means over seeds, at the rate that is best without warm-up; updates of the "
-            "hidden matrices.",
+            "steps. Training and updates: means over the judging seeds, at the rate that is best without warm-up; "
+            "updates of the hidden matrices.",
         ],
         size=(5.0, 4.4),
     )
@@ -47,7 +48,7 @@ def _over_warmup(table, config: Config) -> Panel:
     series = []
     for name in config.groups:
         rates, selected = rates_of(config, name), {}
-        for warmup in config.warmups:
+        for warmup in () if GROUPS[name].rate_of else config.warmups:
             if (best := best_rate(table, config, name, warmup)) is not None:
                 selected[100 * warmup] = losses(table, config, name, warmup)[rates.index(best)]
         if selected:
@@ -74,7 +75,7 @@ def _curves(table, config: Config) -> Panel:
     """AdamW's training without warm-up and with the reference warm-up, at the rate that is best without."""
     series, rate = [], best_rate(table, config, "AdamW", 0.0)
     for warmup in () if rate is None else (0.0, config.reference):
-        rows = runs_by_seed(table, config, "AdamW", rate or 0.0, warmup, config.seeds)
+        rows = runs_by_seed(table, config, "AdamW", rate or 0.0, warmup, config.more_seeds)
         if "curve_losses" in rows and len(rows := rows.dropna(subset=["curve_losses"])):
             steps = min(rows["curve_steps"], key=len)  # older records may have fewer points
             pairs = zip(rows["curve_steps"], rows["curve_losses"], strict=True)
@@ -93,14 +94,14 @@ def _first_updates(table, config: Config) -> Panel:
         rate = best_rate(table, config, name, 0.0) if name in config.groups else None
         if rate is None:
             continue
-        rows = runs_by_seed(table, config, name, rate, 0.0, config.seeds)
+        rows = runs_by_seed(table, config, name, rate, 0.0, config.more_seeds)
         values = over_steps(rows, config, measure).mean(axis=0)
         if np.isfinite(values).all():
             follows = planned[drawn] / planned[middle]
             label, size = f"{name}: {MEASURES[measure]}", (values / values[middle])[drawn]
             series.append(Series(label, step[drawn], size, predicted=follows, predicted_label="schedule"))
     return Panel(
-        "updates without warm-up (figures 1, 2, 3)",
+        "updates without warm-up (figures 1, 2, 3; section 4)",
         "step",
         "size / size at half of the training",
         series,

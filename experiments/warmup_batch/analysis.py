@@ -26,7 +26,7 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
     return {
         f"{setting}, {name}": runs
         for name, run in config.runs.items()
-        for setting, runs in warmup.follow_up(rows_of(table, run), run, stable_group=None).items()
+        for setting, runs in warmup.follow_up(rows_of(table, run), run, further=False).items()
     }
 
 

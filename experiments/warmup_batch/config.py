@@ -95,7 +95,7 @@ PRESETS = {
 
 def all_runs(config: Config) -> list[SettingRuns]:
     """The settings with as many runs as a sweep may train, as in `warmup`."""
-    return _of_runs(config, lambda run: warmup.all_runs(run, stable_group=None))
+    return _of_runs(config, lambda run: warmup.all_runs(run, further=False))
 
 
 def settings(config: Config) -> list[SettingRuns]:
