@@ -2,17 +2,17 @@
 
 Hayou & Liu 2025, figure 1 and appendix C.1: m = 32768, d = 2^8 … 2^12 and 2 seeds. The paper sweeps η_E, η_H,
 η_W, σ_E and σ_W, with σ_H = d^(−1/2). It claims that "optimal performance is generally achieved by the same init and LR
-for hidden and output", and that the optimal η_E falls with width, sublinearly.
+for hidden and output", that the optimal η_E falls with width, sublinearly, and that the best init is LVP's, not μP's.
 
 The field `design` is "full" or "star":
 
-- "full" is the product of all five lists, as published.
+- "full" is the product of all five lists. The paper states no values; the lists are ours.
 - "star" is small enough for a laptop. It is the product of η_E and η_H at equal settings. Then, for every other value
   of η_W/η_H, σ_E and σ_W, it adds the rates around the best η_E at the width's best η_H. It changes one factor at a
   time, so it misses gains that need two changes.
 
     python -m lvp.sweeps run width_fixed_vocab --preset laptop      2 CPU cores
-    python -m lvp.sweeps run width_fixed_vocab --preset paper       as published: two weeks of 4 GH200 in the paper
+    python -m lvp.sweeps run width_fixed_vocab --preset paper       the paper's sizes: two weeks of 4 GH200 there
 """
 
 from lvp.experiments.common.experiment import Experiment

@@ -10,10 +10,20 @@ import numpy as np
 from lvp import analysis
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
+from lvp.analysis.tuned import select as select_rate
 from lvp.experiments.common.adaptive_comparison import RateCurves
 from lvp.experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
 from lvp.experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, best_setting, losses_by_seed_and_rate, select
-from lvp.experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, rays, run
+from lvp.experiments.width_fixed_vocab.config import (
+    COMMON,
+    FACTORS,
+    Config,
+    all_factors,
+    label,
+    mup_init,
+    rays,
+    run,
+)
 from lvp.training import Run
 
 REACH = 2  # rates of a ray to either side of the best η_E
@@ -22,7 +32,7 @@ REACH = 2  # rates of a ray to either side of the best η_E
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
     """The runs of the rays of a star: `REACH` rates to either side of the best η_E, at the width's best η_H.
 
-    The selecting seeds choose both.
+    The selecting seeds choose both. μP's init has all rates from one below the best η_E.
     """
     if config.design != "star":
         return {}
@@ -32,9 +42,12 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
         means = losses_over_rates(table, config, width, hidden, COMMON, config.selecting_seeds).mean(axis=0)
         best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
         near = config.rates[max(0, best - REACH) : best + REACH + 1]
+        tried = list(product(rays(config), near))
+        if config.mup_init:
+            tried += product([mup_init(width)], config.rates[max(0, best - 1) :])
         by_label[label(config, width)] = [
             run(width, config.vocab, rate, hidden, factors, seed)
-            for factors, rate, seed in product(rays(config), near, config.seeds)
+            for (factors, rate), seed in product(tried, config.seeds)
         ]
     return by_label
 
@@ -161,6 +174,42 @@ def _at_edge(rows, config: Config, width: int, columns: Mapping[str, float]) -> 
     return any(np.isclose(value, end) for value, grid in ends for end in grid)
 
 
+class Init(NamedTuple):
+    """The best η_E under an init, at the η_H that is best with LVP's. Losses are in logarithms."""
+
+    loss: Tuned
+    at_edge: bool  # whether the best rate is the first or last tried
+
+
+def best_of_init(table, config: Config, width: int, factors: dict[str, float]) -> Init:
+    """The best η_E of a width under the init of the factors. The selecting seeds choose it."""
+    hidden = best_hidden(table, config, width, config.selecting_seeds)
+    first, others = (
+        np.log(losses_over_rates(table, config, width, hidden, factors, seeds)).T
+        for seeds in (config.selecting_seeds, config.judging_seeds)
+    )
+    tried = ~np.isnan(first).any(axis=1)
+    selected = select_rate(first[tried])
+    if selected is None:
+        return Init(Tuned(np.full(len(config.judging_seeds), np.nan), 0.0), False)
+    return Init(Tuned(others[tried][selected.best], selected.regret), selected.best in (0, tried.sum() - 1))
+
+
+def mup_over_lvp(inits: Sequence[tuple[Init, Init]]) -> Measurement:
+    """The loss under μP's init over that under LVP's, as a geometric mean over widths.
+
+    The interval allows for the selection of η_E.
+
+    Args:
+      inits: (μP's, LVP's) by width.
+    """
+    parts = [
+        [[Tuned(each.loss.losses / len(inits), each.loss.regret / len(inits))] for each in side]
+        for side in zip(*inits, strict=True)
+    ]
+    return difference(*parts).exp()
+
+
 def cost_of_equal(compared: Sequence[Compared]) -> Measurement:
     """The loss of the best equal point over that of the best point, as a geometric mean over widths.
 
@@ -198,6 +247,10 @@ def ray_gaps(table, config: Config) -> dict[str, list[float]]:
             if value != 1.0:
                 alike = [x for x in product(config.hidden_rates, all_factors(config)) if x[1][name] == value]
                 by_setting[f"{quantity} = {value:g}"] = [_ray_gap(table, config, d, alike) for d in config.widths]
+    if config.mup_init:
+        by_setting["init = μP's"] = [
+            _ray_gap(table, config, d, list(product(config.hidden_rates, [mup_init(d)]))) for d in config.widths
+        ]
     return by_setting
 
 

@@ -5,8 +5,15 @@ import numpy as np
 from lvp.analysis.claims import Claim, Question, Seeds, in_setting, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.experiments.common import slope_claims
-from lvp.experiments.width_fixed_vocab.analysis import compare, cost_of_equal, hidden_power, optima
-from lvp.experiments.width_fixed_vocab.config import PRESETS, Config
+from lvp.experiments.width_fixed_vocab.analysis import (
+    best_of_init,
+    compare,
+    cost_of_equal,
+    hidden_power,
+    mup_over_lvp,
+    optima,
+)
+from lvp.experiments.width_fixed_vocab.config import COMMON, PRESETS, Config, mup_init
 
 PAPER_A = "Hayou & Liu 2025"
 ROBUST = 0.25  # largest difference of two powers that count as equal
@@ -54,9 +61,33 @@ def claims(table, config: Config, context) -> list[Claim]:
         [f"{name} at d {width}" for width, each in compared.items() if getattr(each, field)]
         for name, field in (("equal points", "equal_at_edge"), ("all points", "best_at_edge"))
     )
+    inits = {
+        width: (best_of_init(table, config, width, mup_init(width)), best_of_init(table, config, width, COMMON))
+        for width in config.widths
+    }
+    better_init = Question(
+        statement="μP's init ends at a higher loss than LVP's, in the mean over widths",
+        **in_setting(f"{PAPER_A}, section 3.1", "the best initialization", of_paper=of_paper),
+        claimed=(1.0, np.inf),
+        note="final train loss over that under LVP's init, geometric mean over widths, each at its best η_E, at the "
+        f"η_H that is best under LVP's init; the interval allows for the selection of η_E; {judges}",
+    )
+    edges = [
+        [f"{name} init at d {width}" for width, each in inits.items() if each[at].at_edge]
+        for at, name in enumerate(("μP's", "LVP's"))
+    ]
     answer = equal.answer(cost_of_equal(list(compared.values())), context, seeds, reason=not_comparable)
     return [
         slope_claims.answer(falls, config.widths, best, context, seeds),
         unless_at_edge(answer, equal.claimed, plus, minus),
+        *(
+            [
+                unless_at_edge(
+                    better_init.answer(mup_over_lvp(list(inits.values())), context, seeds), (1.0, np.inf), *edges
+                )
+            ]
+            if config.mup_init
+            else []
+        ),
         robust.answer(Measurement(power.slope, power.interval), context, Seeds(config.seeds), reason=one_rate),
     ]

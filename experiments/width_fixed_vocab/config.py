@@ -1,12 +1,13 @@
 """The configuration of `width_fixed_vocab` at every preset, and its settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from lvp.errors import InputError
 from lvp.experiments.common.checks import check_seeds, sorted_values
 from lvp.experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
 from lvp.experiments.common.experiment import SettingRuns
+from lvp.models.configs import OMITTED
 from lvp.parametrization import table
 from lvp.training import Run, check_positive
 
@@ -19,7 +20,7 @@ FACTORS = {"output_rate_factors": "η_W/η_H", "embedding_std_factors": "σ_E �
 class Config(DecoderRuns):
     """Defaults are the paper preset. The paper gives no grids; these are ours."""
 
-    seeds: tuple[int, ...] = (0, 1)  # C.1
+    seeds: tuple[int, ...] = (0, 1, 2, 3)  # C.1 has 2; here the first half selects and the other half judges
     vocab: int = 32768  # C.1
     widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # C.1
     rates: tuple[float, ...] = geometric(2**-13, 2**-5, 9)  # η_E
@@ -28,12 +29,13 @@ class Config(DecoderRuns):
     embedding_std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_E over d^(−1/2)
     output_std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_W over d^(−1/2)
     design: str = "full"
+    mup_init: bool = field(default=False, metadata=OMITTED)  # whether μP's init is trained too
     steps: int = 10_000  # C.1
     tolerance: float = 0.05  # relative excess of the loss that is near-optimal
 
     def __post_init__(self):
         super().__post_init__()
-        check_seeds(self, "seeds", least=2)  # the first half selects, the other half judges
+        check_seeds(self, "seeds", least=2)
         sorted_values(self, "widths", positive=True)
         sorted_values(self, "rates", least=3, positive=True)
         for name in ("hidden_rates", *FACTORS):
@@ -61,6 +63,7 @@ PRESETS = {
         corpus="python-docs",
         slice_bytes=8_000,
         valid_bytes=2_000,
+        seeds=(0, 1),
         vocab=300,
         widths=(16, 24, 32),
         rates=geometric(0.004, 0.064, 3),
@@ -83,6 +86,7 @@ PRESETS = {
         rates=geometric(0.004, 0.256, 7),
         hidden_rates=(0.1, 0.2, 0.4, 0.8),
         design="star",
+        mup_init=True,
         context=64,
         batch=8,
         steps=400,
@@ -96,7 +100,7 @@ PRESETS = {
         design="star",
         steps=600,
     ),
-    "paper": Config(),
+    "paper": Config(mup_init=True),
 }
 COMMON = dict.fromkeys(FACTORS, 1.0)  # equal points of hidden, output and embedding
 
@@ -104,6 +108,11 @@ COMMON = dict.fromkeys(FACTORS, 1.0)  # equal points of hidden, output and embed
 def rays(config: Config) -> list[dict[str, float]]:
     """The factors of the rays of a star: in each, one factor differs from 1."""
     return [COMMON | {name: value} for name in FACTORS for value in getattr(config, name) if value != 1.0]
+
+
+def mup_init(width: int) -> dict[str, float]:
+    """The factors of μP's init: σ_E = 1, σ_W = 1/d (Hayou & Liu 2025, table 1)."""
+    return COMMON | {"embedding_std_factors": width**0.5, "output_std_factors": width**-0.5}
 
 
 def all_factors(config: Config) -> list[dict[str, float]]:
@@ -139,7 +148,10 @@ def settings(config: Config) -> list[SettingRuns]:
     """One setting per width."""
     planned = []
     for width in config.widths:
-        runs = [run(width, config.vocab, *point, seed) for point in points(config) for seed in config.seeds]
+        tried = points(config)
+        if config.mup_init and config.design == "full":
+            tried += product(config.rates, config.hidden_rates, [mup_init(width)])
+        runs = [run(width, config.vocab, *point, seed) for point in tried for seed in config.seeds]
         setting = config.setting(config.model(width, config.vocab), config.steps)
         planned.append(SettingRuns(label(config, width), setting, runs))
     return planned

@@ -21,7 +21,8 @@ from tests.marking import slow
 HIDDEN = "run.learning_rates.hidden"
 CONTEXT = {"experiment": "width_fixed_vocab", "preset": "none", "corpus": "none", "commit": "none"}
 LAPTOP = width_fixed_vocab.PRESETS["laptop"]
-STAR = replace(LAPTOP, hidden_rates=(0.1, 0.2, 0.4), embedding_std_factors=(1.0,), output_std_factors=(1.0, 4.0))
+ONE_INIT = replace(LAPTOP, mup_init=False)
+STAR = replace(ONE_INIT, hidden_rates=(0.1, 0.2, 0.4), embedding_std_factors=(1.0,), output_std_factors=(1.0, 4.0))
 PART = replace(STAR, output_rate_factors=(0.25, 1.0))
 LEAN = replace(STAR, output_rate_factors=(1.0, 4.0), output_std_factors=(1.0,))
 FULL = replace(STAR, widths=(32, 64, 128), rates=geometric(0.008, 0.128, 5), design="full")
@@ -51,24 +52,25 @@ def test_every_preset_has_each_run_once(config):
     )
     points = len(config.rates) * len(config.hidden_rates)
     if config.design == "full":
-        points *= int(np.prod([len(getattr(config, name)) for name in FACTORS]))
+        points *= int(np.prod([len(getattr(config, name)) for name in FACTORS])) + config.mup_init
     for c in settings:
         assert (c.setting.model.vocab, c.setting.steps, c.epochs) == (config.vocab, config.steps, None)
         assert len(c.runs) == points * len(config.seeds) == len(set(map(key, c.runs)))
 
 
 def test_laptop_preset_in_numbers():
-    """The preset has 4 widths of 7 η_E × 4 η_H × 6 seeds, followed by 6 rays of 5 η_E × 6 seeds each."""
+    """The preset has 4 widths of 7 η_E × 4 η_H × 6 seeds, then 6 rays of 5 η_E and μP's init at 5 η_E, × 6 seeds."""
     assert [len(c.runs) for c in width_fixed_vocab.config.settings(LAPTOP)] == [168] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
-    assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 180 for d in (32, 48, 80, 128)}
+    assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 210 for d in (32, 48, 80, 128)}
 
 
 def test_paper_preset_is_the_published_set_up():
     """Hayou & Liu 2025, appendix C.1."""
     paper = width_fixed_vocab.PRESETS["paper"]
     assert (paper.design, paper.vocab, paper.widths) == ("full", 32768, tuple(2**k for k in range(8, 13)))
-    assert (paper.seeds, paper.steps, paper.corpus, paper.slice_bytes) == ((0, 1), 10_000, "wikitext2", None)
+    assert len(paper.judging_seeds) == 2
+    assert (paper.selecting_seeds, paper.steps, paper.corpus, paper.slice_bytes) == ((0, 1), 10_000, "wikitext2", None)
 
 
 # The best η_H d, the index of the best η_E among the rates, and the expected indices of the rays.
@@ -97,10 +99,10 @@ def test_rays_surround_the_best_rate():
 
 
 def test_a_star_changes_one_factor_at_a_time():
-    full = width_fixed_vocab.config.settings(replace(LAPTOP, design="full"))
+    full = width_fixed_vocab.config.settings(replace(ONE_INIT, design="full"))
     settings, more = (
-        width_fixed_vocab.config.settings(LAPTOP),
-        width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, planted), LAPTOP),
+        width_fixed_vocab.config.settings(ONE_INIT),
+        width_fixed_vocab.analysis.follow_up(first_stage(ONE_INIT, planted), ONE_INIT),
     )
     for few, many in zip(settings, full, strict=True):
         d, first, then = few.setting.model.width, set(map(key, few.runs)), set(map(key, more[few.label]))
@@ -214,6 +216,26 @@ def test_the_claim_about_the_hidden_rate_follows_the_data(power, verdict):
     one = replace(LEAN, hidden_rates=(0.2,))
     *_, claim = width_fixed_vocab.claims.claims(table_of(one, bowl(-0.5)), one, CONTEXT)
     assert claim.reason == "η_H · d = 0.2 was not tuned"
+
+
+@pytest.mark.parametrize(
+    ("factor", "best_rate", "verdict"),
+    [(1.1, 0.03, "supported"), (0.9, 0.03, "contradicted"), (1.1, 1.0, "unresolved"), (1.0, 0.03, "unresolved")],
+)
+def test_the_claim_about_the_init_follows_the_data(factor, best_rate, verdict):
+    """μP's init multiplies the loss, and moves the best η_E; 1.0 is beyond the grid."""
+    config, rng = replace(LEAN, mup_init=True), np.random.default_rng(0)
+
+    def loss(d, rate, hidden, factors):
+        mup = factors["output_std_factors"] != 1.0
+        value = 2 + 0.3 * np.log(rate / (best_rate if mup else 0.03)) ** 2 + 0.3 * np.log(hidden / 0.2) ** 2
+        return value * (factor if mup else 1.0) * (1 + 0.001 * rng.normal())
+
+    table = table_of(config, loss)
+    (claim,) = [c for c in width_fixed_vocab.claims.claims(table, config, CONTEXT) if "init ends" in c.statement]
+    assert claim.verdict == verdict and claim.value == pytest.approx(factor, abs=0.01 if best_rate < 1 else np.inf)
+    assert ("edge of its grid: μP's init at d 32" in claim.note) == (best_rate == 1.0)
+    assert "init = μP's" in width_fixed_vocab.analysis.summary(table, config)
 
 
 def everything(table, config, draw=False):
