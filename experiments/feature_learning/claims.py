@@ -65,7 +65,7 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             points = relative_to_theorem(table, config, group, part, config.steps[-1])
             fit = power(*points) if len(points[0]) > 2 else None
             question = Question(
-                statement=f"{PARTS[part]} keeps theorem 1's power of d after {steps_in_words(config)} of training",
+                statement=f"after {steps_in_words(config)} of training {PARTS[part]} still has theorem 1's power of d",
                 source=f"{OUR_RESULT}, after {PAPER_A}, {THEOREM}",
                 paper_value=None,
                 claimed=(-POWER, POWER),

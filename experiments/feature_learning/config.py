@@ -25,8 +25,8 @@ THEOREM_DRAWS_PER_TRAINED_DRAW = 8
 # Parts of the change of the output: key in the records → name in tables.
 PARTS = {
     "embedding": "δ_E",
-    "top": "δ_W, most frequent token",
-    "rare": "δ_W, median token",
+    "top": "δ_W of the most frequent token",
+    "rare": "δ_W of the median token",
 }
 TRAINED_PARTS = ("embedding", "top")  # the parts in the claims about the trained groups
 

@@ -19,8 +19,12 @@ LEAST_P = 0.05  # of the scatter about the power law
 COST = 1.0  # % of the loss: a small cost of twice or half the best ratio
 FACTOR = 2.0  # two ratios within this factor are alike
 HAYOU, KALRA = "Hayou & Liu 2025, theorem 2", "Kalra & Barkeshli 2026, abstract"
-# Exponent of d → its text, and who claims it
-CANDIDATES = {0.0: ("d^0: one rate", OUR_RESULT), 0.5: ("d^(1/2)", HAYOU), 1.0: ("d", KALRA)}
+# Exponent of d → the words of the claim, and who claims it
+CANDIDATES = {
+    0.0: ("does not depend on d", OUR_RESULT),
+    0.5: ("grows as d^(1/2)", HAYOU),
+    1.0: ("grows as d", KALRA),
+}
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -53,12 +57,12 @@ def _growths(
 ) -> Iterator[tuple[Question, Law, dict[str, Measurement]]]:
     """Yields a question for each candidate and unit, the fitted law, and the power of d without each width."""
     factors = {entering(each.group, each.shape.width) for each in readings}
-    units = {"as it is": False} | ({} if factors == {1.0} else {"as rows enter the first block": True})
+    units = {"of the rates": False} | ({} if factors == {1.0} else {"in units of the first block's input": True})
     for power, (text, source) in CANDIDATES.items():
         for unit, entered in units.items():
             fit = law(config, readings, entered)
             question = Question(
-                statement=f"the best ratio η_E/η_hidden grows as {text}",
+                statement=f"the best ratio η_E/η_hidden {text}",
                 source=source if source == OUR_RESULT else f"{OUR_RESULT}, after {source}",
                 paper_value=None if source == OUR_RESULT else power,
                 claimed=(power - NEAR, power + NEAR),
@@ -72,7 +76,7 @@ def _growths(
 
 def _rates(where: str) -> Question:
     return Question(
-        statement="the best embedding rate falls as d^(−1/2), not as d^0 or 1/d",
+        statement="on text read once the best embedding rate falls as d^(−1/2), not as d^0 or 1/d",
         variant=where,
         source=f"{OUR_RESULT}, after {HAYOU}",
         paper_value=-0.5,
@@ -90,7 +94,7 @@ def _note(readings: Sequence[Reading], fit: Law) -> str:
 
 def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
     question = Question(
-        statement="the best ratios follow a power of d, up to the noise of seeds",
+        statement="the best ratios follow one power of d, up to the noise of seeds",
         variant=where,
         source=OUR_RESULT,
         paper_value=None,

@@ -64,7 +64,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         )
         yield question, Measurement.over_seeds(r_squared)
         question = Question(
-            statement="Adam's second moment over token frequency has the order of E[h²] / (tokens per step)",
+            statement="Adam's second moment over token frequency is E[h²] / (tokens per step), within a factor of 10",
             variant=head,
             source=OURS,
             paper_value=None,

@@ -71,10 +71,10 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
 
 
 def _falls(rows, config: Config, name: str) -> tuple[Question, Measurement, str]:
-    """Whether φ starts high and falls."""
+    """Whether φ is higher at the start than later."""
     neurons, joint = (Measurement.over_seeds(falls(rows, config, measure)).exp() for measure in AVERAGES)
     question = Question(
-        statement="the signal-to-noise ratio of the gradient starts high and falls",
+        statement="the signal-to-noise ratio φ of the gradient is higher at the start than in the last half",
         variant=name,
         source=SOURCE,
         paper_value="> 1",
@@ -89,7 +89,7 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
     """Whether the paper's batch exceeds 1/φ."""
     neurons, joint = (Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES)
     question = Question(
-        statement="the batch exceeds 1 over the signal-to-noise ratio for nearly all of training",
+        statement="the batch exceeds 1/φ, the inverse signal-to-noise ratio, for nearly all of training",
         variant=name,
         source=SOURCE,
         paper_value="nearly 1",

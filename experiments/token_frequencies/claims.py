@@ -31,7 +31,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         fit = power_law_fit(rows[vocab])
         frequent, rare = fit.exponents
         question = Question(
-            statement="a power of rank is an excellent approximation of the token frequencies",
+            statement="token frequencies follow a power of their rank",
             variant=f"m = {vocab}",
             source=f"{PAPER_A}, figure 2",
             paper_value="excellent",

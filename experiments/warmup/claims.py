@@ -70,7 +70,7 @@ class GroupQuestion(NamedTuple):
     source: str  # the paper's figure or section
     measure: Callable[[Any, Config], Contrast]  # (table, config) → the measured value
     claimed: tuple[float, float]  # the region, as in `lvp.analysis.claims.judge`
-    variant: str = ""  # which of the measurements that test the statement
+    variant: str = ""  # which of the measurements that test the statement; {reference} is the reference warm-up
 
 
 def _settings(name: str, config: Config) -> tuple[tuple[str, float], ...]:
@@ -140,8 +140,8 @@ def _gaps(name: str, source: str) -> list[GroupQuestion]:
     """Whether a group keeps a gap to its best warm-up, and to the reference warm-up."""
     statement = f"without warm-up {name} ends at a higher loss"
     return [
-        GroupQuestion((name,), statement, source, _gap(name), GAP, "to the best warm-up"),
-        GroupQuestion((name,), statement, source, _reference_gap(name), GAP, "to the reference warm-up"),
+        GroupQuestion((name,), statement, source, _gap(name), GAP, "than with the best warm-up"),
+        GroupQuestion((name,), statement, source, _reference_gap(name), GAP, "than with {reference:.0%} of warm-up"),
     ]
 
 
@@ -352,7 +352,7 @@ def _answer(asked: GroupQuestion, table, config: Config, context) -> Claim:
         statement=asked.statement,
         **in_setting(f"{PAPER_C}, {asked.source}", words, of_paper=config.width == PRESETS["paper"].width),
         claimed=asked.claimed,
-        variant=asked.variant,
+        variant=asked.variant.format(reference=config.reference),
         note="; ".join(filter(None, (measured.note, region, seeds, setting_of(config)))),
     )
     reason = long_momentum(asked.groups, config) or measured.reason

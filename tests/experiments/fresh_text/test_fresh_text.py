@@ -180,12 +180,12 @@ def test_the_power_of_d_is_recovered(power):
     table, _ = trained(LAPTOP, Planted(power_of_d=power))
     answers = verdicts(table, LAPTOP)
     # Rows × √d: the power is larger by 1/2 in units of what enters the first block.
-    of = {0.0: "d^0: one rate", 0.5: "d^(1/2)", 1.0: "d"}
-    start, model = "the best ratio η_E/η_hidden grows as", "LayerNorm, sinusoidal, m = 1024"
+    of = {0.0: "does not depend on d", 0.5: "grows as d^(1/2)", 1.0: "grows as d"}
+    start, model = "the best ratio η_E/η_hidden", "LayerNorm, sinusoidal, m = 1024"
     for other, text in of.items():
         expected = "supported" if other == power else "contradicted"
-        assert answers[f"{start} {text} ({model}, as it is)"] == expected
-        entered = answers[f"{start} {text} ({model}, as rows enter the first block)"]
+        assert answers[f"{start} {text} ({model}, of the rates)"] == expected
+        entered = answers[f"{start} {text} ({model}, in units of the first block's input)"]
         assert entered == ("supported" if other == power + 0.5 else "contradicted")
     stable = "leaving out any one shape moves the exponent of the best ratio by less than 0.25"
     assert answers[f"{stable} ({model})"] == "supported"
@@ -193,7 +193,7 @@ def test_the_power_of_d_is_recovered(power):
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
     assert "lack of fit" in analysis.summary(table, LAPTOP)
     # The planted η_hidden falls as 1/d.
-    falls = answers[f"the best embedding rate falls as d^(−1/2), not as d^0 or 1/d ({model})"]
+    falls = answers[f"on text read once the best embedding rate falls as d^(−1/2), not as d^0 or 1/d ({model})"]
     assert falls == ("supported" if power == 0.5 else "contradicted")
 
 
