@@ -35,17 +35,26 @@ from lvp.experiments.width_vocab.config import (
 )
 from lvp.training import Run
 
+LAST = 0.02  # of the steps: the last point of a curve. The paper's loss is that of its last step (section 4.1).
 
-def losses(table, config: Config, token_rows: str, steps: int | None = None) -> list[np.ndarray]:
+
+def losses(
+    table, config: Config, token_rows: str, steps: int | None = None, final_fraction: float | None = None
+) -> list[np.ndarray]:
     """By width, the losses of `losses_of_setting`."""
-    return [losses_of_setting(table, config, token_rows, width, steps) for width in config.widths]
+    return [losses_of_setting(table, config, token_rows, width, steps, final_fraction) for width in config.widths]
 
 
-def losses_of_setting(table, config: Config, token_rows: str, width: int, steps: int | None = None) -> np.ndarray:
-    """Final train losses [seeds, rates] of a run of `steps` steps; None is the configured number.
+def losses_of_setting(
+    table, config: Config, token_rows: str, width: int, steps: int | None = None, final_fraction: float | None = None
+) -> np.ndarray:
+    """Final train losses [seeds, rates] of a run.
 
-    The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
-    the curve. `table` has one vocabulary per width.
+    The final train loss is the mean over the last part of the steps. `table` has one vocabulary per width.
+
+    Args:
+      steps: the number of steps; None is the configured number. For fewer steps the loss is read from the curve.
+      final_fraction: the last part; None is the configured one. For another part the loss is read from the curve.
 
     Raises:
       InputError: the runs have fewer steps.
@@ -54,8 +63,9 @@ def losses_of_setting(table, config: Config, token_rows: str, width: int, steps:
         raise InputError(f"steps={steps} is beyond the {config.steps} steps of the runs; read at most {config.steps}")
     kept = _of_setting(table, config, token_rows, width)
     column = "train_loss"
-    if steps is not None:
-        column, kept = HORIZON_LOSS, with_horizon_loss(kept, steps, config.final_fraction)
+    if steps is not None or final_fraction is not None:
+        steps, final_fraction = steps or config.steps, final_fraction or config.final_fraction
+        column, kept = HORIZON_LOSS, with_horizon_loss(kept, steps, final_fraction)
     return losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column)
 
 
@@ -123,10 +133,10 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
     return runs
 
 
-def optima(table, config: Config, token_rows: str, steps: int | None = None):
-    """The optimum at every width, and the slope of their power law."""
+def optima(table, config: Config, token_rows: str, steps: int | None = None, final_fraction: float | None = None):
+    """The optimum at every width, and the slope of their power law. Arguments: `losses_of_setting`."""
     rates = [config.embedding_rates(token_rows, width) for width in config.widths]
-    by_width = _optima_of(config)(rates, losses(table, config, token_rows, steps))
+    by_width = _optima_of(config)(rates, losses(table, config, token_rows, steps, final_fraction))
     return by_width, analysis.slope(config.widths, by_width)
 
 
@@ -188,6 +198,10 @@ def summary(table, config: Config) -> str:
         lines.append(slope_line(group.slope, config.widths))
         if config.hidden_constants:
             lines.append(f"  {hidden_constant_text(table, config, token_rows)}")
+        _, last = optima(table, config, token_rows, final_fraction=LAST)
+        if np.isfinite(last.slope):
+            in_last = in_words(last).replace("-", "−")
+            lines.append(f"  exponent {in_last} by the loss of the last {LAST:.0%} of the steps")
         lines += [f"  {exponent_by_steps(table, config, token_rows)}", ""]
     lines.append(
         f"{within}: geometric mean of the rates whose loss is {within} of the best (*: the grid does not contain all)"
