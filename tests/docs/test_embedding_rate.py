@@ -1,0 +1,52 @@
+"""The typed table of docs/embedding_rate.md agrees with the summaries of the committed results."""
+
+import re
+from pathlib import Path
+
+from lvp.sweeps.committed import result
+
+PAGE = Path(__file__).parents[2] / "docs" / "embedding_rate.md"
+
+
+def cells():
+    """First word of a row of the table → its last cell."""
+    text = PAGE.read_text().split("| experiment | tokens read | best ratio |")[1].split("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
+    return {re.search(r"\w+", first)[0]: last for first, _, last in rows}
+
+
+def columns(summary, pattern):
+    """The groups of a pattern at the start of the lines of a summary."""
+    return [match.groups() for line in summary.splitlines() if (match := re.match(pattern, line))]
+
+
+def test_the_leaderboards_references():
+    found = dict(columns(result("leaderboard/laptop-wikitext2").summary, r"(\S.*?\S) {2,}[\d.]+\*?, (\d+)\*?, LVP"))
+    assert len(found) == 6
+    expected = f"{' or '.join(sorted(set(found.values()), key=int))} times √d; tokens × 8: {found['tokens × 8']} times"
+    assert cells()["leaderboard"] == expected
+
+
+def test_the_best_ratio_under_adam():
+    found = columns(result("muon/laptop-wikitext2").summary, r"Adam, (.*?) {2,}[\d.]+\*? +([\d.]+)")
+    losses = [float(loss) for _, loss in found]
+    assert losses == sorted(losses, reverse=True) and found[-1][0] == "ratio d"
+    assert cells()["muon"] == "the mean falls up to d = 8 times √d, the largest"  # d is 64
+
+
+def test_the_ratio_on_text_read_once():
+    found = columns(result("fresh_text/today-wikitext2").summary, r" +(\d+) +\d+ +[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+ …")
+    over = [float(ratio) / float(width) ** 0.5 for width, ratio in found]
+    assert len(over) == 4
+    assert cells()["fresh_text"] == f"{min(over):.0f} to {max(over):.0f} times √d"
+
+
+def test_the_ratio_of_the_small_1b_design():
+    found = columns(result("pretrain_1b/laptop-wikitext2").summary, r"(√d = )?[\d.]+ +([\d.]+) \[")
+    losses = {name: float(loss) for name, loss in found[:7]}
+    assert len(found) >= 7 and min(losses, key=losses.get) == "√d = "
+    assert cells()["pretrain_1b"] == "√d times the rate of all others, of seven ratios"
+
+
+def test_the_table_is_read():
+    assert set(cells()) == {"leaderboard", "muon", "fresh_text", "pretrain_1b"}
