@@ -35,10 +35,11 @@ CLAIMS_HEAD = """# Claims, as measured here
 95 % interval ([statistics](statistics.md#verdicts)). A row has a line per variant, corpus or preset; its verdict is
 "mixed" if theirs differ. A paper's sentence is in the first table only if our runs have a setting that the sentence
 speaks about. In any other setting the row is a result of this project, after that paper. A value without an interval
-(a p-value, an R²) is compared with a fixed limit. The numbered notes below the tables have unit and sign of each value.
+(a p-value, an R²) is compared with a fixed limit. The numbered notes below the tables say how each value is measured.
 
-"Rows × √d" multiplies the token rows by √d before positions are added. "Rows plain" does not. η_E is the rate of the
-embedding, m the vocabulary and d the width.
+`laptop-wikitext2` is the preset `laptop` on WikiText-2. "Rows × √d" multiplies the token rows by √d before positions
+are added. "Rows plain" does not. η_E is the rate of the embedding, m the vocabulary and d the width. A "power of d" is
+the exponent p of d^p. A "relative loss" of 0.05 is 5 % of the loss.
 """
 GALLERY_HEAD = """# Gallery
 

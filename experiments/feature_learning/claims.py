@@ -54,6 +54,7 @@ def _ratio(
         paper_value=1.0,
         claimed=(0.98, 1.02),
         variant=variant,
+        unit="measured / predicted",
         note="; ".join(filter(None, (f"measured over predicted, within 2 %, {width}{GROWING}", note))),
     )
     return question, measurement
@@ -70,6 +71,7 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
                 paper_value=None,
                 claimed=(-POWER, POWER),
                 variant=group,
+                unit="power of d",
                 note=f"measured power of d minus that of the exact form, within {POWER}; one-hot targets, under LVP at "
                 f"{GROWING}; theorem 1 is about one step under assumption 2",
             )

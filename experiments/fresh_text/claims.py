@@ -68,6 +68,7 @@ def _growths(
                 claimed=(power - NEAR, power + NEAR),
                 rivals=tuple(other for other in CANDIDATES if other != power),
                 variant=f"{where}, {unit}",
+                unit="power of d",
                 note=_note(readings, fit) + "; rows enter plain, so both units agree" * (factors == {1.0}),
             )
             rest = {f"d {each.shape.width}": [x for x in readings if x is not each] for each in readings}
@@ -82,6 +83,7 @@ def _rates(where: str) -> Question:
         paper_value=-0.5,
         claimed=(-0.5 - NEAR, -0.5 + NEAR),
         rivals=(0.0, -1.0),
+        unit="power of d",
         note="asked after the records of d 48 to 128 with LayerNorm; each rate at its own tuned η_hidden",
     )
 
@@ -99,6 +101,7 @@ def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
         source=OUR_RESULT,
         paper_value=None,
         claimed=(LEAST_P, 1.0),
+        unit="p-value",
         note="p-value of the scatter about the power law",
     )
     return question, _exactly(fit.lack_of_fit)
@@ -111,6 +114,7 @@ def _stability(where: str, fit: Law) -> tuple[Question, Measurement]:
         source=OUR_RESULT,
         paper_value=None,
         claimed=(0.0, NEAR),
+        unit="power",
         note="largest change of the exponent",
     )
     return question, _exactly(fit.spread)
@@ -132,6 +136,7 @@ def _of_vocab(where: str, config: Config, readings: Sequence[Reading]) -> list[t
                 source=source if source == OUR_RESULT else f"{OUR_RESULT}, after {source}",
                 paper_value=value,
                 claimed=region,
+                unit="power of m",
                 note=note,
             ),
             fit.power,
@@ -160,6 +165,7 @@ def _of_costs(where: str, readings: Sequence[Reading]) -> list[tuple[Question, M
             source=OUR_RESULT,
             paper_value=None,
             claimed=(-math.inf, COST),
+            unit="% of the loss",
             note=f"mean over {len(known)} of {len(readings)} shapes, %" if len(readings) > 1 else "%",
         )
         asked.append((question, measured))
@@ -187,6 +193,7 @@ def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
         source=OUR_RESULT,
         paper_value=None,
         claimed=(1 / FACTOR, FACTOR),
+        unit="ratio",
         note="quotient of the two best ratios, each at its own tuned η_hidden",
     )
     return question, measured

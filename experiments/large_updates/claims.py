@@ -45,6 +45,7 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             **in_setting(SOURCE, "> 0", of_paper=of_paper),
             claimed=ABOVE_ZERO,
             variant=name,
+            unit="fraction of ReLUs",
             note=f"{DIED} between × {top:g} and × 1; {seeds}",
         )
         yield question, Measurement.over_seeds(unfrozen - at_one)
@@ -56,6 +57,7 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             **in_setting(SOURCE, "> 0", of_paper=of_paper),
             claimed=ABOVE_ZERO,
             variant=name,
+            unit="fraction of ReLUs",
             note=f"{DIED}, unfrozen minus frozen; {seeds}",
         )
         yield question, Measurement.over_seeds(unfrozen - frozen)
@@ -64,6 +66,7 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             **in_setting(SOURCE, "mitigated", of_paper=of_paper),
             claimed=(-np.inf, PREVENTED),
             variant=name,
+            unit="fraction of ReLUs",
             note=f"{DIED} between × {top:g} and × 1, at most {PREVENTED:g}; {seeds}",
         )
         yield question, Measurement.over_seeds(frozen - frozen_at_one)
@@ -90,6 +93,7 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
             statement=statement,
             **in_setting(f"{PAPER_C}, {place}", said, of_paper=_of_paper(config)),
             claimed=claimed,
+            unit="correlation",
             note=f"correlation over {len(accuracies)} runs of all groups and scales, Fisher's interval"
             + (f"; at most {UNRELATED:g} in size" if claimed != BELOW_ZERO else ""),
         )
@@ -122,6 +126,7 @@ def _stable_rank(table, config: Config) -> Iterator[tuple[Question, Measurement]
             source=f"{SOURCE}, figure 8",
             paper_value="noticeable" if claimed == changed else "largely consistent",
             claimed=claimed,
+            unit="relative change",
             note=f"relative change of the mean stable rank of the matrices at the end against × 1, {NOTICEABLE:g} or "
             f"more is noticeable; {_seeds(config)}",
         )
@@ -140,6 +145,7 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
             source=SOURCE,
             paper_value=_paper_loss(top, "standard"),
             claimed=ABOVE_ZERO,
+            unit="% of accuracy",
             note=f"{LOST}; {seeds}",
         )
         yield question, Measurement.over_seeds(lost("standard"))
@@ -150,6 +156,7 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
                 source=SOURCE,
                 paper_value=_paper_loss(top, "standard", other),
                 claimed=ABOVE_ZERO,
+                unit="% of accuracy",
                 note=f"{LOST}; {seeds}",
             )
             yield question, Measurement.over_seeds(lost("standard") - lost(other))
@@ -159,6 +166,7 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
             source=SOURCE,
             paper_value=_paper_loss(top, "standard, frozen biases"),
             claimed=(-np.inf, 0.5),
+            unit="% of accuracy",
             note=f"{LOST}, at most 0.5; {seeds}",
         )
         yield question, Measurement.over_seeds(lost("standard, frozen biases"))
@@ -174,6 +182,7 @@ def _few_images(table, config: Config) -> Iterator[tuple[Question, Measurement]]
         source=SOURCE,
         paper_value="0.0",
         claimed=(-np.inf, 0.5),
+        unit="% of accuracy",
         note=f"{LOST}, at × 1, at most 0.5; {losses}; {_seeds(config)}",
     )
     yield question, lost

@@ -30,6 +30,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
         source=OUR_RESULT,
         paper_value=None,
         claimed=(-np.inf, config.tolerance),
+        unit="relative loss",
         note=f"largest relative gap to the references over {len(config.sizes) - 1} sizes; {interval}",
     )
     ours = reading.entries[RECOMMENDED]
@@ -48,6 +49,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,
+            unit="relative loss",
             note=f"difference of the mean relative gaps to the references; {interval}",
         )
         answer = less.answer(_difference(reading, name), context, seeds)

@@ -59,6 +59,7 @@ def _width_power(setting: str, where: str, rows: str, argument: str, note: str) 
         variant=f"{setting}, d^({power:g})".replace("-", "−"),
         claimed=power,
         rivals=_rivals(power),
+        unit="power of d",
         note=note,
     )
 
@@ -71,6 +72,7 @@ def _vocab_power(setting: str, note: str) -> Question:
         variant=setting,
         paper_value=None,
         claimed=(-0.1, 0.1),
+        unit="power of m",
         note=f"power of m, within 0.1 of 0; {note}; theorem 1 of {PAPER_A} has no m for m far above d, and speaks of "
         "one step",
     )

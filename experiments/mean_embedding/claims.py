@@ -47,6 +47,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             source=OURS,
             paper_value="> 0",
             claimed=(0.01, np.inf),
+            unit="drift / norm of a row",
             note=f"{DRIFT}; at least 0.01",
         )
         rows = tuned_runs(table, config, "Adam", head)
@@ -59,6 +60,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             source=OURS,
             paper_value="R² = 0.85(7)",
             claimed=(0.78, np.inf),
+            unit="R²",
             note="R², at least 0.78: mean over the measured steps except the first, at which v̂ is one squared "
             "gradient; t interval over seeds",
         )
@@ -69,6 +71,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             source=OURS,
             paper_value=None,
             claimed=(-1.0, 1.0),
+            unit="log₁₀",
             note="log₁₀(A · tokens per step), within ±1; E[h²] is about 1 after the last norm layer",
         )
         yield question, Measurement.over_seeds(np.log10(scale))
@@ -95,6 +98,7 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
                 source=REMEDY,
                 paper_value=paper,
                 claimed=claimed,
+                unit="ratio",
                 note=f"ratio of {name} at the end, geometric mean over seeds; {OWN_RATE}; the claim is about the "
                 "direction, because we have no number of the paper",
             )
@@ -117,6 +121,7 @@ def _direction(table, config: Config, context) -> Iterator[Claim]:
             source=OUR_RESULT,
             paper_value=None,
             claimed=(0.0, np.inf),
+            unit="cosine",
             note="cosine of the mean row's update and of −h, mean over the measured steps; t interval over seeds",
         )
         cosines = over_steps(rows, HEAD_PATH[head], "against_hidden").mean(axis=1)
@@ -136,6 +141,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             source=BOTH_PAPERS,
             paper_value=None,
             claimed=(0.0, np.inf),
+            unit="drift / norm of a row",
             note=f"difference in {DRIFT}; {OWN_RATE}",
         )
         yield question, _difference(drifts[1], drifts[0])
@@ -145,6 +151,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             source=BOTH_PAPERS,
             paper_value=None,
             claimed=(0.0, np.inf),
+            unit="drift / norm of a row",
             note=f"difference in {DRIFT}; {OWN_RATE}",
         )
         yield question, _difference(drifts[0], drifts[2])
@@ -160,6 +167,7 @@ def _losses(table, config: Config, context) -> Iterator[Claim]:
             source=BOTH_PAPERS,
             paper_value=None,
             claimed=(-np.inf, 0.01),
+            unit="bits per byte",
             note=f"difference in validation bits per byte, within 0.01; {OWN_RATE}; one seed selects the "
             "rates, so the error of the selection is not known",
         )

@@ -46,7 +46,13 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
         source: str = SOURCE,
     ) -> Question:
         return Question(
-            statement=statement, source=source, paper_value=None, claimed=claimed, variant=variant, note=note
+            statement=statement,
+            source=source,
+            paper_value=None,
+            claimed=claimed,
+            unit="bits per byte",
+            variant=variant,
+            note=note,
         )
 
     adam, muon = (

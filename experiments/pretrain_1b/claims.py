@@ -86,6 +86,7 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
         statement=BETTER,
         claimed=ABOVE_ZERO,
         variant="at the end",
+        unit="nats per token",
         note=f"{UNIT}{of_tuning}; {own}",
         **_from_paper(config, 4, "> 0"),
     )
@@ -94,6 +95,7 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
         statement=BETTER,
         claimed=ABOVE_ZERO,
         variant="at every measured step",
+        unit="nats per token",
         note=f"{UNIT}, least of {len(config.measured_steps)} measured steps; {own}",
         **_from_paper(config, 4, "> 0"),
     )
@@ -104,6 +106,7 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
         statement=BETTER_BY_WORD,
         claimed=ABOVE_ZERO,
         variant="at the end",
+        unit="ln perplexity",
         note=f"difference in ln of word-level perplexity, at the end of training; {own}",
         **_from_paper(config, 5, "> 0"),
     )
@@ -112,6 +115,7 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
         statement=BETTER_BY_WORD,
         claimed=ABOVE_ZERO,
         variant="at every scored step",
+        unit="ln perplexity",
         note=f"difference in ln of word-level perplexity, least of {by_word.shape[1]} scored steps; {own}",
         **_from_paper(config, 5, "> 0"),
     )
@@ -131,6 +135,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     question = Question(
         statement=f"√d is within {MARGINAL:g} nats of the best ratio",
         claimed=(-np.inf, MARGINAL),
+        unit="nats per token",
         note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
         f"ratio; {interval}",
         **_from_paper(config, 4, "near-optimal"),
@@ -140,6 +145,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     question = Question(
         statement="at the rate η tuned for √d, larger ratios gain little over √d",
         claimed=(-np.inf, MARGINAL),
+        unit="nats per token",
         note=f"{UNIT}, loss of √d minus that of the best of {', '.join(f'{r / root:.3g} √d' for r in larger)}; at most "
         f"{MARGINAL:g}; {_gain_over_training(table, config, larger)}; {interval}",
         **_from_paper(config, 4, "marginal"),
@@ -152,6 +158,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
         source=OUR_RESULT,
         paper_value=None,
         claimed=ABOVE_ZERO,
+        unit="nats per token",
         note=f"{UNIT}, gain at {PARTS[0]:.0%} of the training minus that at the end; the interval allows for the "
         f"choice of the ratios; {interval}",
     )

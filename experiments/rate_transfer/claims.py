@@ -45,6 +45,7 @@ def _of_losses(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
             source=source,
             paper_value="> 0" if source == AFTER else None,
             claimed=ABOVE_ZERO,
+            unit="bits per byte",
             note=f"{' + '.join(plus)} − {' − '.join(minus)}: {tuned}",
         )
         measured = difference([[own[name]] for name in plus], [[own[name]] for name in minus])
@@ -61,6 +62,7 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
         source=AFTER,
         paper_value="> 0",
         claimed=ABOVE_ZERO,
+        unit="power of d",
         note="power of d with the embedding's rate times d, minus power of d of SP",
     )
     yield less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, seeds)
@@ -71,6 +73,7 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
             source=AFTER if name == MUP else OUR_RESULT,
             paper_value="approximately scale invariant" if name == MUP else None,
             claimed=(-INVARIANT, INVARIANT),
+            unit="power of d",
             note=f"its power of d is within {INVARIANT} of 0",
         )
         yield slope_claims.answer(invariant, list(widths), [x.optimum for x in widths.values()], context, seeds)

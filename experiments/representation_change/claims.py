@@ -52,6 +52,7 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             source=source,
             paper_value="< 0 (strongly, for most of training)" if of_paper else None,
             claimed=(-np.inf, 0),
+            unit="cosine",
             note=f"mean cosine after the first {SETTLED:.0%} of the steps, all hidden matrices together; the paper "
             "shows one layer",
         )
@@ -63,6 +64,7 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             source=source,
             paper_value="0.5 on average" if of_paper else None,
             claimed=(0.25, 0.75),
+            unit="part of the gradient",
             note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖² after the first {SETTLED:.0%} of the steps, between 0.25 and 0.75; "
             f"{median.in_words()} with the median over the steps, {mean.in_words()} with the mean; the interval "
             f"covers both; {config.steps} steps, in the paper {PAPER_STEPS}",
@@ -79,6 +81,7 @@ def _falls(rows, config: Config, name: str) -> tuple[Question, Measurement, str]
         source=SOURCE,
         paper_value="> 1",
         claimed=(1, np.inf),
+        unit="ratio",
         note=f"mean over the first {EARLY:.0%} of {config.steps} steps over that of the last {1 - LATE:.0%}; "
         f"{_values(neurons, joint)}",
     )
@@ -94,6 +97,7 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
         source=SOURCE,
         paper_value="nearly 1",
         claimed=(NEARLY_ALL, np.inf),
+        unit="part of training",
         note=f"part of training in which B φ > 1 for B = {PAPER_BATCH}, at least {NEARLY_ALL:g}; "
         f"{_values(neurons, joint)}; {config.steps} steps with {config.batch} sequences of {config.context} tokens, in "
         f"the paper {PAPER_STEPS} steps with {PAPER_BATCH} of {PAPER_CONTEXT}",

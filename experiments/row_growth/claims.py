@@ -46,6 +46,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             source=SOURCE,
             paper_value=f"≤ {config.tolerance:g}",
             claimed=(0.0, config.tolerance),
+            unit="relative departure",
             note=note,
         ).answer(law.width, context, seeds)
     ]
@@ -59,6 +60,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             paper_value=None,
             claimed=power,
             rivals=rivals,
+            unit="power",
             note=f"all factors fitted together to {used} optima",
         )
         answers.append(question.answer(fitted[name], context, seeds))
@@ -69,6 +71,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         paper_value=None,
         claimed=-0.5,
         rivals=(0.0, -1.0),
+        unit="power",
         note="mean over variants, t interval",
     )
     answers.append(within.answer(prefix_exponent(table, config), context, seeds))
@@ -79,6 +82,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             source=SOURCE,
             paper_value=1.0,
             claimed=(1 / (1 + config.tolerance), 1 + config.tolerance),
+            unit="ratio",
             note="ratio of the constants at the base variant",
         )
         answers.append(question.answer(optimizer_ratio(config, made, name), context, seeds))
@@ -95,6 +99,7 @@ def _with_later_losses(table, config: Config, context) -> Claim:
         source=SOURCE,
         paper_value=f"≤ {config.tolerance:g}",
         claimed=(0.0, config.tolerance),
+        unit="relative departure",
         note=f"{later.num_points} variants resolved; constant {later.constant.text('.2g')}",
     )
     return by_later_loss.answer(later.width, context, Seeds(config.seeds))

@@ -59,6 +59,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,
+            unit="bits per byte",
             note=f"{NOTE}; t interval over {len(config.judging_seeds)} judging seeds",
         )
         plus, minus = (tuned(table, config, Group(rule, choice), width) for choice in (worse, better))

@@ -21,6 +21,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         paper_value=1.0,
         claimed=1.0,
         rivals=(0.0,),
+        unit="power of m",
         note=f"power of m in the larger half of the vocabularies (m = {', '.join(map(str, larger['run.vocab']))}), "
         f"because the order is that of large m; in all vocabularies {in_words(growth(table, 'peak_ratio'))}",
     )
@@ -36,6 +37,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             source=f"{PAPER_A}, figure 2",
             paper_value="excellent",
             claimed=(EXCELLENT, 1.0),
+            unit="R²",
             note=f"R² in logarithms over tokens that occur, at ranks of equal ratios, at least {EXCELLENT:g} "
             f"(our threshold); an exponential of rank has {fit.r_squared_of_exponential:.2f}; exponent {frequent:.2f} "
             f"in the more frequent half of the ranks and {rare:.2f} in the rarer half; the power is off by a factor of "

@@ -28,6 +28,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             source=SOURCE,
             paper_value=None,
             claimed=(-0.1, 0.1),
+            unit="power of m",
             note=f"power of m, within 0.1 of 0; {at_steps}; {resolved}",
         ).answer(fit.power("m"), context, seeds),
     ]
@@ -46,5 +47,6 @@ def _power_of_width(where: str, note: str) -> Question:
         paper_value=None,
         claimed=-0.5,
         rivals=(0.0, -1.0),
+        unit="power of d",
         note=note,
     )

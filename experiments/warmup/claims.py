@@ -60,6 +60,7 @@ class Contrast(NamedTuple):
     minus: tuple[tuple[str, float], ...] = ()  # (group, warm-up) of the losses that are subtracted
     reason: str = ""  # why the value does not test the statement
     doubt: str = ""  # why the value decides nothing, although it tests the statement
+    unit: str = "nats per token"
 
 
 class GroupQuestion(NamedTuple):
@@ -226,7 +227,7 @@ def _of_the_correction(table, config: Config) -> Contrast:
     note = "1 minus the ratio of excesses without and with the correction; excess: largest norm in the steps of the "
     note += "reference warm-up over the median at constant rate, minus 1, hidden matrices, without warm-up"
     part = 1 - left / np.where(excess > 0, excess, np.nan)
-    return Contrast(Measurement.over_seeds(part), note)
+    return Contrast(Measurement.over_seeds(part), note, unit="part of the excess")
 
 
 def _of_the_adjustments(table, config: Config) -> Contrast:
@@ -238,12 +239,16 @@ def _of_the_adjustments(table, config: Config) -> Contrast:
 
 def _early(name: str, measure: str):
     """The excess of a group's first updates."""
-    return lambda table, config: Contrast(Measurement.over_seeds(early(table, config, name, measure) - 1), EARLY)
+    return lambda table, config: Contrast(
+        Measurement.over_seeds(early(table, config, name, measure) - 1), EARLY, unit="relative excess"
+    )
 
 
 def _follows(name: str, measure: str):
     """The departure of a group's updates from the schedule."""
-    return lambda table, config: Contrast(Measurement.over_seeds(departure(table, config, name, measure)), FOLLOWS)
+    return lambda table, config: Contrast(
+        Measurement.over_seeds(departure(table, config, name, measure)), FOLLOWS, unit="relative departure"
+    )
 
 
 A, N, R = "AdamW", "LionA", "LionAR"
@@ -352,6 +357,7 @@ def _answer(asked: GroupQuestion, table, config: Config, context) -> Claim:
         statement=asked.statement,
         **in_setting(f"{PAPER_C}, {asked.source}", words, of_paper=config.width == PRESETS["paper"].width),
         claimed=asked.claimed,
+        unit=measured.unit,
         variant=asked.variant.format(reference=config.reference),
         note="; ".join(filter(None, (measured.note, region, seeds, setting_of(config)))),
     )

@@ -25,6 +25,7 @@ def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
         source=f"{OUR_RESULT}, after {PAPER_C}, section 8",
         paper_value="> 0 (expected)",
         claimed=ABOVE_ZERO,
+        unit="nats per token",
         note=f"gap at batch {config.batches[-1]} minus that at {config.batches[0]}, nats per token of validation loss; "
         f"gaps {by_batch}; {len(config.more_seeds)} judging seeds; {' and '.join(map(setting_of, runs))}",
     )

@@ -27,6 +27,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         statement="at a fixed vocabulary the best embedding learning rate falls with width, more slowly than 1/d",
         **in_setting(f"{PAPER_A}, figure 1", "−1 < exponent < 0", of_paper=of_paper),
         claimed=(-1.0, 0.0),
+        unit="power of d",
         note=f"exponent between −1 and 0; η_H selected by the other seeds; {judges}",
     )
     power, tried = hidden_power(table, config), ", ".join(f"{x:g}" for x in config.hidden_rates)
@@ -35,6 +36,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         **in_setting(f"{PAPER_A}, section 4.1", "remains robust", of_paper=of_paper),
         claimed=(-1 - ROBUST, -1 + ROBUST),
         rivals=(0.0, -0.5),
+        unit="power of d",
         note=f"power of d, within {ROBUST:g} of −1; {power.num_points} of {len(config.widths)} widths have their best "
         f"η_H · d inside of its grid: {tried}",
     )
@@ -46,6 +48,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         f"{1 + config.tolerance:g} times the best, in the mean over widths",
         **in_setting(f"{PAPER_A}, section 2", "optimal, generally", of_paper=of_paper),
         claimed=(0.0, 1 + config.tolerance),
+        unit="ratio",
         note="final train loss over that of the best point, geometric mean over widths; excess by width in %: "
         f"{by_width}; the interval allows for the selection of the points; {judges}; "
         + ("one factor changed at a time, at the best η_H" if config.design == "star" else "all changed together"),
@@ -69,6 +72,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         statement="μP's init ends at a higher loss than LVP's, in the mean over widths",
         **in_setting(f"{PAPER_A}, section 3.1", "the best initialization", of_paper=of_paper),
         claimed=(1.0, np.inf),
+        unit="ratio",
         note="final train loss over that under LVP's init, geometric mean over widths, each at its best η_E, at the "
         f"η_H that is best under LVP's init; the interval allows for the selection of η_E; {judges}",
     )

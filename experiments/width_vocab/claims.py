@@ -51,12 +51,14 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
         paper_value=None,
         claimed=-0.5,
         rivals=(0.0, -1.0),
+        unit="power of d",
         note=resolved,
     )
     falls = Question(
         statement=f"{reading}, m = 8 d: the best η_E falls with width",
         **in_setting(f"{PAPER_A}, figure 3", "< 0", of_paper=_of_paper(config)),
         claimed=(-np.inf, 0.0),
+        unit="power of d",
         note=resolved,
     )
     answers = [slope_claims.answer(question, config.widths, best, context, seeds) for question in (half, falls)]
@@ -76,6 +78,7 @@ def _scatter(reading: str, config: Config, best: Sequence[Optimum], context, see
         "the noise of seeds",
         **in_setting(f"{PAPER_A}, section 4.1", "significant variance", of_paper=_of_paper(config)),
         claimed=(0.0, LEAST_P),
+        unit="p-value",
         note=f"p of the scatter about the line under the noise of the seeds, at most {LEAST_P:g}",
     )
     return question.answer(Measurement(p, (p, p) if np.isfinite(p) else None), context, seeds)
@@ -96,6 +99,7 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
         statement=f"{moved} costs at most {NEAR_OPTIMAL:.0%} at every width",
         **in_setting(f"{PAPER_A}, section 4.1", "near-optimal", **of_paper),
         claimed=(-np.inf, NEAR_OPTIMAL),
+        unit="relative loss",
         note=f"{excess}; in % by rule: {by_rule}; the limit was fixed on 2026-11-25, after the first of these records",
     )
     yield near_optimal, transfer_gap(table, config, token_rows), (-0.5,)
@@ -104,6 +108,7 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
             statement=f"{moved} costs less than {name}",
             **in_setting(f"{PAPER_A}, section 4.1", None if rival else "> 0", **of_paper),
             claimed=ABOVE_ZERO,
+            unit="relative loss",
             note=f"difference of the {excess}",
         )
         yield less, gap_difference(table, config, token_rows, -0.5, rival), (-0.5, rival)

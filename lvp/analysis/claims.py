@@ -47,9 +47,11 @@ class Claim:
     variant: str = ""  # which of the measurements that test the statement, such as "tied head"; empty if it is the only
     note: str = ""  # how the value is measured
     reason: str = ""  # why the claim is not tested here; empty for other verdicts
+    unit: str = ""  # what the value is, such as "nats per token" or "power of d"
 
     def __post_init__(self):
-        for name in ("experiment", "statement", "source", "preset", "corpus", "commit", "variant", "note", "reason"):
+        texts = ("experiment", "statement", "source", "preset", "corpus", "commit", "variant", "note", "reason", "unit")
+        for name in texts:
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"a claim's {name} must be a string, got {getattr(self, name)!r}")
         if self.verdict not in VERDICTS:
@@ -190,6 +192,7 @@ class Question:
     paper_value: float | str | None  # the paper's number or words; None if it gives neither
     claimed: float | tuple[float, float]  # the value or the region, as in `judge`
     rivals: tuple[float, ...] = ()  # values that other theories claim; added to the note
+    unit: str = ""  # what the value is, such as "nats per token"
     variant: str = ""  # which of the measurements that test the statement
     note: str = ""  # how the value is measured
 
@@ -215,6 +218,7 @@ class Question:
             value=measurement.value,
             interval=measurement.interval,
             verdict=verdict,
+            unit=self.unit,
             variant=self.variant,
             note="; ".join(filter(None, (self.note, rivals))),
             reason=reason,
@@ -328,8 +332,9 @@ def cells(found: Sequence[Finding], start: int = 1) -> tuple[list[str], list[lis
             for name, c in finding.claims.items()
         ]
         source = first.source.removeprefix(f"{OUR_RESULT}, ").removeprefix(OUR_RESULT)
-        rows.append([str(number), first.statement, source, paper, LINE.join(values), finding.verdict])
-    return ["", "claim", "source", "paper", "ours (95 %)", "verdict"], rows
+        unit = " or ".join(dict.fromkeys(c.unit for c in finding.claims.values() if c.unit))
+        rows.append([str(number), first.statement, source, paper, LINE.join(values), unit, finding.verdict])
+    return ["", "claim", "source", "paper", "ours (95 %)", "unit", "verdict"], rows
 
 
 def measurements(found: Sequence[Finding], start: int = 1) -> str:
