@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lvp.analysis.tuned import Selected, Tuned
+from lvp.analysis.tuned import Selected
 from lvp.analysis.tuned import select as select_rate
 from lvp.experiments.common.tables import (
     MATRICES,
@@ -56,14 +56,6 @@ def tuned_rate(table, config: Config, group: EmbeddingRateGroup, head: str) -> f
     """The rate that the first seed selects; None if no run of that seed finished."""
     selected = selected_rate(table, config, group, head)
     return None if selected is None else rates_of(config, group)[selected.best]
-
-
-def tuned(table, config: Config, name: str, head: str) -> Tuned:
-    """The validation losses of a group's judging seeds at its tuned rate, in bits per byte."""
-    selected, rows = selected_rate(table, config, GROUPS[name], head), tuned_runs(table, config, name, head)
-    if selected is None:
-        return Tuned(np.full(len(config.judging_seeds), np.nan))
-    return Tuned(rows["valid_bits_per_byte"].to_numpy(float), selected.regret)
 
 
 def at_edge(table, config: Config, name: str, head: str) -> bool:

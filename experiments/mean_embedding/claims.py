@@ -6,12 +6,10 @@ import numpy as np
 
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
-from lvp.analysis.tuned import difference
 from lvp.experiments.mean_embedding.analysis import (
     at_last_step,
     moment_fit,
     over_steps,
-    tuned,
     tuned_runs,
 )
 from lvp.experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, HEADS, Config
@@ -34,7 +32,6 @@ def claims(table, config: Config, context) -> list[Claim]:
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     return [
         *(question.answer(measurement, context, seeds) for question, measurement in judged),
-        *_losses(table, config, context),
         *_direction(table, config, context),
     ]
 
@@ -155,24 +152,6 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             note=f"difference in {DRIFT}; {OWN_RATE}",
         )
         yield question, _difference(drifts[0], drifts[2])
-
-
-def _losses(table, config: Config, context) -> Iterator[Claim]:
-    """Yields whether Coupled Adam costs loss if the embedding's rate is √d times the other rates."""
-    names = ("Coupled Adam √d", "Adam √d")
-    for head in config.heads if set(names) <= set(config.groups) else ():
-        question = Question(
-            statement="with √d times the rate in the embedding, Coupled Adam has no higher loss than Adam",
-            variant=f"{head} head",
-            source=BOTH_PAPERS,
-            paper_value=None,
-            claimed=(-np.inf, 0.01),
-            unit="bits per byte",
-            note=f"difference in validation bits per byte, within 0.01; {OWN_RATE}; one seed selects the "
-            "rates, so the error of the selection is not known",
-        )
-        measured = difference(*([[tuned(table, config, name, head)]] for name in names))
-        yield question.answer(measured, context, Seeds(config.judging_seeds, config.selecting_seeds))
 
 
 def _difference(first: np.ndarray, second: np.ndarray) -> Measurement:

@@ -90,11 +90,8 @@ def test_adam_and_coupled_adam_get_the_same_constants():
 
 
 def test_claims_follow_the_planted_values():
-    """One seed selects the rates, so the error of the selection is not known, and no loss is compared."""
     claim_verdicts = verdicts(whole(CONFIG), CONFIG)
-    of_losses = {verdict for name, verdict in claim_verdicts.items() if "no higher loss" in name}
-    others = {verdict for name, verdict in claim_verdicts.items() if "no higher loss" not in name}
-    assert len(claim_verdicts) == 18 and of_losses == {"unresolved"} and others == {"supported"}
+    assert len(claim_verdicts) == 16 and set(claim_verdicts.values()) == {"supported"}
 
 
 def test_the_committed_runs_have_sums_of_zero():
@@ -158,7 +155,7 @@ def test_seeds_are_paired_only_with_themselves():
         assert lost.any()
         table.loc[lost, ["status", "valid_loss", "valid_bits_per_byte"]] = ["diverged", np.nan, np.nan]
     claim_verdicts = {s: v for s, v in verdicts(table, CONFIG).items() if "√d" in s and ("untied" in s or "input" in s)}
-    assert len(claim_verdicts) == 3 and set(claim_verdicts.values()) == {"unresolved"}
+    assert len(claim_verdicts) == 2 and set(claim_verdicts.values()) == {"unresolved"}
     assert "nan" not in mean_embedding.analysis.summary(table, CONFIG)
 
 
