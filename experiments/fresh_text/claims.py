@@ -114,7 +114,7 @@ def _stability(where: str, fit: Law) -> tuple[Question, Measurement]:
         source=OUR_RESULT,
         paper_value=None,
         claimed=(0.0, NEAR),
-        unit="power",
+        unit="change of the power",
         note="largest change of the exponent",
     )
     return question, _exactly(fit.spread)

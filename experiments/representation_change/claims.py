@@ -36,7 +36,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
     """Questions with their measurements, and why a measurement does not test its question.
 
-    Figure 4 shows LionAR only, so AdamW stands in the table and has no claims.
+    Figure 4 shows LionAR only, so AdamW is in the table and has no claims.
     """
     other_batch = f"the runs train with batch {config.batch}, the paper with {PAPER_BATCH}"
     for name in (name for name in config.groups if GROUPS[name].optimizer == "lion_ar"):

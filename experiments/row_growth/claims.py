@@ -60,7 +60,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             paper_value=None,
             claimed=power,
             rivals=rivals,
-            unit="power",
+            unit="power of the factor",
             note=f"all factors fitted together to {used} optima",
         )
         answers.append(question.answer(fitted[name], context, seeds))
@@ -71,7 +71,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         paper_value=None,
         claimed=-0.5,
         rivals=(0.0, -1.0),
-        unit="power",
+        unit="power of the factor",
         note="mean over variants, t interval",
     )
     answers.append(within.answer(prefix_exponent(table, config), context, seeds))

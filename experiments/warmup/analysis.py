@@ -338,8 +338,8 @@ def summary(table, config: Config) -> str:
 def representation_changes(table, config: Config) -> list[str]:
     """Lines: the first update over those at constant rate by group and rate, without warm-up, beside equation 9's.
 
-    Equation 9 predicts the representation change from the angle and φ: angle · √((1 + B φ)/(1 + φ)), in the limit of
-    large C (Kosson et al. 2024).
+    Equation 9 predicts the representation change of normalised gradient descent from the angle and φ: angle ·
+    √((1 + B φ)/(1 + φ)), in the limit of large C (Kosson et al. 2024).
     """
     lines = []
     for name in config.groups:
@@ -348,12 +348,18 @@ def representation_changes(table, config: Config) -> list[str]:
             change, angle, snr = (over_steps(rows, config, x) for x in ("representation_change", "angle", "snr"))
             predicted = angle * np.sqrt((1 + config.batch * snr) / (1 + snr))
             ratios = [_first_over_later(x, config).mean() for x in (change, predicted, angle, snr)]
-            if np.isfinite(ratios).all():
+            if rows["status"].notna().any():
                 lines.append(f"{name:<24}{rate:>12.4g}" + "".join(f"{ratio:>12.2f}" for ratio in ratios))
     if not lines:
         return []
     head = f"{'first update / later':<24}{'rate':>12}{'RRC':>12}{'equation 9':>12}{'angle':>12}{'φ':>12}"
-    return ["", head, *lines, "", "equation 9: the change that it predicts from angle and φ, at large C"]
+    words = (
+        "means over the selecting seeds without warm-up (–: a seed diverged or has no such measure); later: median at "
+    )
+    words += (
+        "constant rate; RRC: mean over the hidden matrices; angle, φ: of all hidden matrices; equation 9: the change "
+    )
+    return ["", head, *lines, "", f"{words}that it predicts from angle and φ, at large C and without momentum"]
 
 
 def best_rates(table, config: Config, name: str) -> str:

@@ -50,7 +50,7 @@ GROUPS = {
     "LionAR, RRC held": OptimizerGroup("lion_ar", "held_rates", held=True),
     "LionAR, no momentum": OptimizerGroup("lion_ar", "still_rates", momentum_field=None),
     "LionAR, high momentum": OptimizerGroup("lion_ar", "high_rotational_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
-    "LionAR, β = 0.98": OptimizerGroup("lion_ar", "high_rotational_rates", momentum_field="high_momentum"),
+    "LionAR, high momentum only": OptimizerGroup("lion_ar", "high_rotational_rates", momentum_field="high_momentum"),
     "LionA, high momentum": OptimizerGroup("lion_a", "high_adam_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
 }
 
@@ -216,12 +216,13 @@ PRESETS = {
         vocab=512,
         init_std=0.1,
         steps=2500,
-        warmups=(0.0, 0.05),
+        warmups=(0.0, 0.1),
+        reference=0.1,  # 5 horizons of momentum, as in the paper
         reserve=2,
         high_adam_rates=geometric(0.0039, 0.0655, 7),
         high_rotational_rates=geometric(0.0155, 0.992, 7),
         measures=("movement",),
-        groups=("LionAR, high momentum", "LionAR, β = 0.98", "LionA, high momentum"),
+        groups=("LionAR, high momentum", "LionAR, high momentum only", "LionA, high momentum"),
     ),
     "gpu": Config(
         corpus="wikitext2",

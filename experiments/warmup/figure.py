@@ -4,7 +4,7 @@ import numpy as np
 
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, over_seeds
-from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, runs_by_seed, schedule
+from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, schedule, tuned_runs, with_reference
 from lvp.experiments.warmup.config import GROUPS, Config, rates_of
 
 FIGURES = {"AdamW": 1, "LionA": 2, "LionAR": 3}  # optimizer → figure of Kosson et al. 2024
@@ -73,9 +73,8 @@ def _losses(table, config: Config, name: str) -> Panel:
 
 def _curves(table, config: Config) -> Panel:
     """AdamW's training without warm-up and with the reference warm-up, at the rate that is best without."""
-    series, rate = [], best_rate(table, config, "AdamW", 0.0)
-    for warmup in () if rate is None else (0.0, config.reference):
-        rows = runs_by_seed(table, config, "AdamW", rate or 0.0, warmup, config.more_seeds)
+    series = []
+    for warmup, rows in zip((0.0, config.reference), with_reference(table, config, "AdamW"), strict=True):
         if "curve_losses" in rows and len(rows := rows.dropna(subset=["curve_losses"])):
             steps = min(rows["curve_steps"], key=len)  # older records may have fewer points
             pairs = zip(rows["curve_steps"], rows["curve_losses"], strict=True)
@@ -91,10 +90,7 @@ def _first_updates(table, config: Config) -> Panel:
     middle = int(np.argmin(np.abs(step - config.steps / 2)))
     drawn = planned > 0.05 * planned[middle]  # the last steps of the cool-down would take most of the axis
     for name, measure in FIRST:
-        rate = best_rate(table, config, name, 0.0) if name in config.groups else None
-        if rate is None:
-            continue
-        rows = runs_by_seed(table, config, name, rate, 0.0, config.more_seeds)
+        rows = tuned_runs(table, config, name, 0.0) if name in config.groups else None
         values = over_steps(rows, config, measure).mean(axis=0)
         if np.isfinite(values).all():
             follows = planned[drawn] / planned[middle]

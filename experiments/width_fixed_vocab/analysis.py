@@ -21,6 +21,7 @@ from lvp.experiments.width_fixed_vocab.config import (
     all_factors,
     label,
     mup_init,
+    mup_rates,
     rays,
     run,
 )
@@ -32,19 +33,17 @@ REACH = 2  # rates of a ray to either side of the best η_E
 def follow_up(table, config: Config) -> dict[str, list[Run]]:
     """The runs of the rays of a star: `REACH` rates to either side of the best η_E, at the width's best η_H.
 
-    The selecting seeds choose both. μP's init has all rates from one below the best η_E.
+    The selecting seeds choose both. μP's init has the rates of `mup_rates`.
     """
     if config.design != "star":
         return {}
     by_label = {}
     for width in config.widths:
-        hidden = best_hidden(table, config, width, config.selecting_seeds)
-        means = losses_over_rates(table, config, width, hidden, COMMON, config.selecting_seeds).mean(axis=0)
-        best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
+        hidden, best = best_hidden(table, config, width, config.selecting_seeds), best_rate(table, config, width)
         near = config.rates[max(0, best - REACH) : best + REACH + 1]
         tried = list(product(rays(config), near))
         if config.mup_init:
-            tried += product([mup_init(width)], config.rates[max(0, best - 1) :])
+            tried += product([mup_init(width)], mup_rates(config, best))
         by_label[label(config, width)] = [
             run(width, config.vocab, rate, hidden, factors, seed)
             for (factors, rate), seed in product(tried, config.seeds)
@@ -52,15 +51,29 @@ def follow_up(table, config: Config) -> dict[str, list[Run]]:
     return by_label
 
 
+def best_rate(table, config: Config, width: int) -> int:
+    """The index of the best η_E at the width's best η_H, by the selecting seeds."""
+    hidden = best_hidden(table, config, width, config.selecting_seeds)
+    means = losses_over_rates(table, config, width, hidden, COMMON, config.selecting_seeds).mean(axis=0)
+    return int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
+
+
 def losses_over_rates(
-    table, config: Config, width: int, hidden: float, factors: dict[str, float], seeds: Sequence[int] | None = None
+    table,
+    config: Config,
+    width: int,
+    hidden: float,
+    factors: dict[str, float],
+    seeds: Sequence[int] | None = None,
+    rates: Sequence[float] | None = None,
 ) -> np.ndarray:
-    """Final train losses [seeds, rates] over η_E at a width, η_H d and factors. Default seeds: all."""
+    """Final train losses [seeds, rates] over η_E at a width, η_H d and factors. Default: all seeds and the grid."""
     example = run(width, config.vocab, config.rates[0], hidden, factors, config.seeds[0])
     columns: dict[str, float] = {"setting.model.width": width}
     columns |= {f"run.learning_rates.{role}": example.learning_rates[role] for role in ("hidden", "output")}
     columns |= {f"run.init_std.{role}": example.init_std[role] for role in ("embedding", "output")}
-    return losses_by_seed_and_rate(select(table, columns), config.rates, config.seeds if seeds is None else seeds)
+    rows = select(table, columns)
+    return losses_by_seed_and_rate(rows, rates or config.rates, config.seeds if seeds is None else seeds)
 
 
 def least_loss(losses: np.ndarray) -> float:
@@ -136,8 +149,9 @@ class Compared(NamedTuple):
 
 
 def compare(table, config: Config, width: int) -> Compared:
-    """Compares the best equal point of a width with its best point."""
+    """Compares the best equal point of a width with its best point. Runs with μP's init have no part in it."""
     rows = select(table, {"setting.model.width": width})
+    rows = rows[~np.isclose(rows["run.init_std.output"] * width, 1.0)]
     rows = rows.assign(log_loss=np.log(rows["train_loss"].astype(float)))
     equal = np.isclose(rows["run.learning_rates.output"], rows["run.learning_rates.hidden"])
     equal &= np.isclose(rows["run.init_std.output"], rows["run.init_std.hidden"])
@@ -181,32 +195,35 @@ class Init(NamedTuple):
     at_edge: bool  # whether the best rate is the first or last tried
 
 
-def best_of_init(table, config: Config, width: int, factors: dict[str, float]) -> Init:
-    """The best η_E of a width under the init of the factors. The selecting seeds choose it."""
+def best_of_init(table, config: Config, width: int, *, mup: bool) -> Init:
+    """The best η_E of a width under μP's init or LVP's. The selecting seeds choose it."""
     hidden = best_hidden(table, config, width, config.selecting_seeds)
+    factors, rates = COMMON, config.rates
+    if mup:
+        factors = mup_init(width)
+        rates = mup_rates(config, best_rate(table, config, width)) if config.design == "star" else config.rates
     first, others = (
-        np.log(losses_over_rates(table, config, width, hidden, factors, seeds)).T
+        np.log(losses_over_rates(table, config, width, hidden, factors, seeds, rates)).T
         for seeds in (config.selecting_seeds, config.judging_seeds)
     )
-    tried = ~np.isnan(first).any(axis=1)
-    selected = select_rate(first[tried])
+    selected = select_rate(first)
     if selected is None:
-        return Init(Tuned(np.full(len(config.judging_seeds), np.nan), 0.0), False)
-    return Init(Tuned(others[tried][selected.best], selected.regret), selected.best in (0, tried.sum() - 1))
+        return Init(Tuned(np.full(len(config.judging_seeds), np.nan)), False)
+    return Init(Tuned(others[selected.best], selected.regret), selected.at_edge)
 
 
 def mup_over_lvp(inits: Sequence[tuple[Init, Init]]) -> Measurement:
-    """The loss under μP's init over that under LVP's, as a geometric mean over widths.
+    """The loss under μP's init over that under LVP's. Arguments: (μP's, LVP's) by width."""
+    return _mean_ratio(*([each.loss for each in side] for side in zip(*inits, strict=True)))
 
-    The interval allows for the selection of η_E.
+
+def _mean_ratio(losses: Sequence[Tuned], others: Sequence[Tuned]) -> Measurement:
+    """A tuned loss over another, as a geometric mean over widths. The interval allows for the selection.
 
     Args:
-      inits: (μP's, LVP's) by width.
+      losses, others: by width, in logarithms.
     """
-    parts = [
-        [[Tuned(each.loss.losses / len(inits), each.loss.regret / len(inits))] for each in side]
-        for side in zip(*inits, strict=True)
-    ]
+    parts = [[[Tuned(x.losses / len(side), x.regret / len(side))] for x in side] for side in (losses, others)]
     return difference(*parts).exp()
 
 
@@ -217,11 +234,7 @@ def cost_of_equal(compared: Sequence[Compared]) -> Measurement:
     """
     if not all(each.has_unequal for each in compared):
         return Measurement(np.nan, None)
-    parts = [
-        [[Tuned(x.losses / len(compared), x.regret / len(compared))] for x in side]
-        for side in ([each.equal for each in compared], [each.best for each in compared])
-    ]
-    return difference(*parts).exp()
+    return _mean_ratio([each.equal for each in compared], [each.best for each in compared])
 
 
 def summary(table, config: Config) -> str:
@@ -248,8 +261,11 @@ def ray_gaps(table, config: Config) -> dict[str, list[float]]:
                 alike = [x for x in product(config.hidden_rates, all_factors(config)) if x[1][name] == value]
                 by_setting[f"{quantity} = {value:g}"] = [_ray_gap(table, config, d, alike) for d in config.widths]
     if config.mup_init:
-        by_setting["init = μP's"] = [
-            _ray_gap(table, config, d, list(product(config.hidden_rates, [mup_init(d)]))) for d in config.widths
+        pairs = [
+            (best_of_init(table, config, d, mup=True), best_of_init(table, config, d, mup=False)) for d in config.widths
+        ]
+        by_setting["μP's init, judging"] = [
+            float(np.expm1(np.mean(mup.loss.losses - lvp.loss.losses))) for mup, lvp in pairs
         ]
     return by_setting
 

@@ -13,14 +13,14 @@ from lvp.experiments.width_fixed_vocab.analysis import (
     mup_over_lvp,
     optima,
 )
-from lvp.experiments.width_fixed_vocab.config import COMMON, PRESETS, Config, mup_init
+from lvp.experiments.width_fixed_vocab.config import PRESETS, Config
 
 PAPER_A = "Hayou & Liu 2025"
 ROBUST = 0.25  # largest difference of two powers that count as equal
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether η_E falls with width but more slowly than 1/d, and whether equal points are near-optimal."""
+    """The claims about the best η_E, equal points, μP's init and the best hidden rate."""
     best, _ = optima(table, config, selecting=config.selecting_seeds, judging=config.judging_seeds)
     judges, of_paper = f"{len(config.judging_seeds)} judging seeds", config.widths == PRESETS["paper"].widths
     falls = Question(
@@ -64,34 +64,33 @@ def claims(table, config: Config, context) -> list[Claim]:
         [f"{name} at d {width}" for width, each in compared.items() if getattr(each, field)]
         for name, field in (("equal points", "equal_at_edge"), ("all points", "best_at_edge"))
     )
-    inits = {
-        width: (best_of_init(table, config, width, mup_init(width)), best_of_init(table, config, width, COMMON))
-        for width in config.widths
-    }
-    better_init = Question(
-        statement="μP's init ends at a higher loss than LVP's, in the mean over widths",
-        **in_setting(f"{PAPER_A}, section 3.1", "the best initialization", of_paper=of_paper),
+    answer = equal.answer(cost_of_equal(list(compared.values())), context, seeds, reason=not_comparable)
+    answers = [slope_claims.answer(falls, config.widths, best, context, seeds)]
+    answers.append(unless_at_edge(answer, equal.claimed, plus, minus))
+    if config.mup_init:
+        answers.append(_mup_init(table, config, context, seeds, judges))
+    answers.append(
+        robust.answer(Measurement(power.slope, power.interval), context, Seeds(config.seeds), reason=one_rate)
+    )
+    return answers
+
+
+def _mup_init(table, config: Config, context, seeds: Seeds, judges: str) -> Claim:
+    """Whether μP's init ends at a higher loss than LVP's."""
+    question = Question(
+        statement="at the η_H that is best under LVP's init, μP's init ends at a higher loss, in the mean over widths",
+        **in_setting(f"{PAPER_A}, section 3.1", "the best init", of_paper=config.widths == PRESETS["paper"].widths),
         claimed=(1.0, np.inf),
         unit="ratio",
-        note="final train loss over that under LVP's init, geometric mean over widths, each at its best η_E, at the "
-        f"η_H that is best under LVP's init; the interval allows for the selection of η_E; {judges}",
+        note="final train loss over that under LVP's init, geometric mean over widths, each at its best η_E; the "
+        f"interval allows for the selection of η_E; {judges}",
     )
-    edges = [
-        [f"{name} init at d {width}" for width, each in inits.items() if each[at].at_edge]
-        for at, name in enumerate(("μP's", "LVP's"))
-    ]
-    answer = equal.answer(cost_of_equal(list(compared.values())), context, seeds, reason=not_comparable)
-    return [
-        slope_claims.answer(falls, config.widths, best, context, seeds),
-        unless_at_edge(answer, equal.claimed, plus, minus),
-        *(
-            [
-                unless_at_edge(
-                    better_init.answer(mup_over_lvp(list(inits.values())), context, seeds), (1.0, np.inf), *edges
-                )
-            ]
-            if config.mup_init
-            else []
-        ),
-        robust.answer(Measurement(power.slope, power.interval), context, Seeds(config.seeds), reason=one_rate),
-    ]
+    of_mup, of_lvp = (
+        {width: best_of_init(table, config, width, mup=mup) for width in config.widths} for mup in (True, False)
+    )
+    edges = (
+        [f"{name} init at d {width}" for width, each in inits.items() if each.at_edge]
+        for name, inits in (("μP's", of_mup), ("LVP's", of_lvp))
+    )
+    measured = mup_over_lvp([(of_mup[width], of_lvp[width]) for width in config.widths])
+    return unless_at_edge(question.answer(measured, context, seeds), question.claimed, *edges)

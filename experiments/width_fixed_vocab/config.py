@@ -20,7 +20,7 @@ FACTORS = {"output_rate_factors": "η_W/η_H", "embedding_std_factors": "σ_E �
 class Config(DecoderRuns):
     """Defaults are the paper preset. The paper gives no grids; these are ours."""
 
-    seeds: tuple[int, ...] = (0, 1, 2, 3)  # C.1 has 2; here the first half selects and the other half judges
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)  # C.1 has 2; here two select and three judge, the least for a claim
     vocab: int = 32768  # C.1
     widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # C.1
     rates: tuple[float, ...] = geometric(2**-13, 2**-5, 9)  # η_E
@@ -113,6 +113,16 @@ def rays(config: Config) -> list[dict[str, float]]:
 def mup_init(width: int) -> dict[str, float]:
     """The factors of μP's init: σ_E = 1, σ_W = 1/d (Hayou & Liu 2025, table 1)."""
     return COMMON | {"embedding_std_factors": width**0.5, "output_std_factors": width**-0.5}
+
+
+def mup_rates(config: Config, best: int) -> tuple[float, ...]:
+    """The η_E under μP's init in a star: from one below the best under LVP's init (an index) to three above it.
+
+    The larger init needs larger rates, so that the grid goes on at its last ratio.
+    """
+    ratio = config.rates[-1] / config.rates[-2]
+    beyond = tuple(float(f"{config.rates[-1] * ratio**n:.4g}") for n in (1, 2, 3))
+    return (config.rates + beyond)[max(0, best - 1) : best + 4]
 
 
 def all_factors(config: Config) -> list[dict[str, float]]:

@@ -35,7 +35,7 @@ from lvp.experiments.width_vocab.config import (
 )
 from lvp.training import Run
 
-LAST = 0.02  # of the steps: the last point of a curve. The paper's loss is that of its last step (section 4.1).
+LAST = 0.02  # of the steps: the last point of a curve of 50. The paper may mean the last step (section 4.1: t = 1e4)
 
 
 def losses(
