@@ -36,6 +36,10 @@ CLAIMS_HEAD = """# Claims, as measured here
 "mixed" if theirs differ. A paper's sentence is in the first table only if our runs have a setting that the sentence
 speaks about. In any other setting the row is a result of this project, after that paper. A value without an interval
 (a p-value, an R²) is compared with a fixed limit. The numbered notes below the tables say how each value is measured.
+They also have the limits of words such as "about", "follows" and "does not depend".
+
+A row is "unresolved" if the interval does not decide, or for a reason in its note, such as an optimum at the edge of
+its grid or a verdict that hangs on one width. "Not tested here" also has its reason in the note.
 
 `laptop-wikitext2` is the preset `laptop` on WikiText-2. "Rows × √d" multiplies the token rows by √d before positions
 are added. "Rows plain" does not. η_E is the rate of the embedding, m the vocabulary and d the width. A "power of d" is
