@@ -100,8 +100,8 @@ def test_the_files_and_the_text_at_the_end_of_a_command(sweep, drawn):
     table = pd.read_csv(io.BytesIO(files["table.csv"]))
     assert sorted(table["hash"]) == sorted(row["hash"] for row in sweep[3])
     claims = files["claims.md"].decode()
-    assert "| it rises | figure 3 | – | −0.50 [−0.60, −0.40] | not tested here |" in claims
-    assert "large: –, unresolved<br>small: −0.50 [−0.60, −0.40], supported | mixed |" in claims
+    assert "| it rises | figure 3 | – | −0.50 [−0.60, −0.40] | – | not tested here |" in claims
+    assert "large: –, unresolved<br>small: −0.50 [−0.60, −0.40], supported | – | mixed |" in claims
     assert "1. `width_vocab`: two seeds." in claims
 
 
