@@ -33,7 +33,10 @@ def _constants(table) -> Iterator[tuple[Question, Measurement]]:
     yield _ratio(rows_of(table, THEOREM, GROWING), one_step, ours, "top", note=assumed)
     for column, (group, name) in sign_moments.VARIANCES.items():
         if group == "theorem 4":
-            statement, variant = "the variance of X is theorem 4's, as printed", name.partition(", ")[2]
+            statement, variant = (
+                "the variance of E_i sign(EᵀM) for token i is theorem 4's, as printed, within 2%",
+                name.partition(", ")[2],
+            )
             yield _ratio(rows_of(table, group, GROWING), statement, f"{PAPER_A}, {group}", column, variant=variant)
 
 
@@ -66,12 +69,13 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             points = relative_to_theorem(table, config, group, part, config.steps[-1])
             fit = power(*points) if len(points[0]) > 2 else None
             question = Question(
-                statement=f"after {steps_in_words(config)} of training {PARTS[part]} still has theorem 1's power of d",
+                statement=f"after {steps_in_words(config)} of training {PARTS[part]} still has theorem 1's power of d, "
+                f"within {POWER:g}",
                 source=f"{OUR_RESULT}, after {PAPER_A}, {THEOREM}",
                 paper_value=None,
                 claimed=(-POWER, POWER),
                 variant=group,
-                unit="power of d",
+                unit="difference of powers",
                 note=f"measured power of d minus that of the exact form, within {POWER}; one-hot targets, under LVP at "
                 f"{GROWING}; theorem 1 is about one step under assumption 2",
             )

@@ -96,13 +96,13 @@ def _note(readings: Sequence[Reading], fit: Law) -> str:
 
 def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
     question = Question(
-        statement="the best ratios follow one power of d, up to the noise of seeds",
+        statement="the best ratios scatter about one power of d no more than the noise of seeds explains",
         variant=where,
         source=OUR_RESULT,
         paper_value=None,
         claimed=(LEAST_P, 1.0),
         unit="p-value",
-        note="p-value of the scatter about the power law",
+        note="p-value of the scatter about the power law, above 0.05; it does not show that the law is right",
     )
     return question, _exactly(fit.lack_of_fit)
 

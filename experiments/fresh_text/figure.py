@@ -1,6 +1,5 @@
 """The figure of `fresh_text`: loss over the embedding's rate or ratio, the same over a power law, and the optima."""
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,6 @@ from lvp.experiments.fresh_text.config import GROUPS, Config
 # Power of d in the best embedding rate, if the hidden rate falls as 1/d → its name
 _RULES = {0.0: "Kalra & Barkeshli: constant", -0.5: "Hayou & Liu: 1/√d", -1.0: "one rate for all: 1/d"}
 _RATE, _RATIO = "embedding's learning rate η_E", "ratio η_E / η_hidden"
-_TITLE_WIDTH = 80  # characters in a line
 _HIGHEST = 8.0  # % above the best, the upper end of the panels of curves
 
 
@@ -274,4 +272,4 @@ def _title_of_groups(config: Config, readings: Sequence[Reading]) -> str:
     by_group = [f"{each.best.optimum.rate:.2g} ({each.group.label})" for each in readings if each.best.optimum.resolved]
     d, m = config.shapes[0]
     names = ", ".join(by_group) or ", ".join(GROUPS[name].label for name in config.groups) + ": not resolved yet"
-    return textwrap.fill(f"Best ratio η_E / η_hidden at d {d}, m {m}: {names}", _TITLE_WIDTH)
+    return f"Best ratio η_E / η_hidden at d {d}, m {m}: {names}"

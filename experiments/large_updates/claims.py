@@ -80,7 +80,7 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
     accuracies = np.concatenate([accuracy(table, config, *group) for group in groups])
     falls, unrelated = "the final accuracy falls with the fraction of dead ReLUs", (-UNRELATED, UNRELATED)
     for statement, place, said, values, claimed in (
-        (falls, "section 7", "best correlates", dead, BELOW_ZERO),
+        (falls, "section 7", "correlates", dead, BELOW_ZERO),
         (
             "over all groups and scales, the final accuracy does not correlate with the stable rank",
             "appendix A, figure 8",

@@ -67,7 +67,7 @@ def _width_power(setting: str, where: str, rows: str, argument: str, note: str) 
 def _vocab_power(setting: str, note: str) -> Question:
     """The question whether the optimum does not depend on m."""
     return Question(
-        statement="linear network: the vocabulary does not move the best η_E",
+        statement="linear network: the best η_E has a power of m within 0.1 of 0",
         source=OUR_RESULT,
         variant=setting,
         paper_value=None,

@@ -65,10 +65,10 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         question = Question(
             statement="Adam's second moment over token frequency is E[h²] / (tokens per step), within a factor of 10",
             variant=head,
-            source=OURS,
+            source=OUR_RESULT,
             paper_value=None,
             claimed=(-1.0, 1.0),
-            unit="log₁₀",
+            unit="log₁₀ of the ratio",
             note="log₁₀(A · tokens per step), within ±1; E[h²] is about 1 after the last norm layer",
         )
         yield question, Measurement.over_seeds(np.log10(scale))
@@ -113,7 +113,7 @@ def _direction(table, config: Config, context) -> Iterator[Claim]:
         rows = tuned_runs(table, config, "Adam", head)
         measured = f"measures.vocabulary.{HEAD_PATH[head]}.against_hidden" in table
         question = Question(
-            statement="Adam moves the mean of the LM head against the mean hidden state",
+            statement="the mean row of the LM head moves along −h, against the mean hidden state h, under Adam",
             variant=head,
             source=OUR_RESULT,
             paper_value=None,

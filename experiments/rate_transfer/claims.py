@@ -38,7 +38,7 @@ def _of_losses(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     for statement, source, plus, minus, reason in [
         ("SP with the embedding's rate times d has a lower loss than SP", AFTER, [SP], [FAST], ""),
         (share, AFTER, [SP, MUP], [FAST, FAST], no_gain),
-        (f"tuned at the width itself, {LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], ""),
+        (f"tuned at d {last} itself, {LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], ""),
     ]:
         question = Question(
             statement=statement,
@@ -58,18 +58,18 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     """The claims about the power of the width in the best constant."""
     seeds = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
-        statement="SP's best base rate depends less on the width with the embedding's rate times d",
+        statement="SP's best base rate falls less with the width if the embedding's rate is multiplied by d",
         source=AFTER,
         paper_value="> 0",
         claimed=ABOVE_ZERO,
-        unit="power of d",
+        unit="difference of powers",
         note="power of d with the embedding's rate times d, minus power of d of SP",
     )
     yield less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, seeds)
     for name in (MUP, LVP):
         widths = by_entry[name].widths
         invariant = Question(
-            statement=f"{name}'s best base rate does not depend on the width",
+            statement=f"{name}'s best base rate has a power of the width within {INVARIANT:g} of 0",
             source=AFTER if name == MUP else OUR_RESULT,
             paper_value="approximately scale invariant" if name == MUP else None,
             claimed=(-INVARIANT, INVARIANT),

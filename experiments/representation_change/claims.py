@@ -56,7 +56,7 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
         yield question, Measurement.over_seeds(alignment(rows, config)), untested
         median, mean = (Measurement.over_seeds(cancelled(rows, config, average)) for average in (np.median, np.mean))
         question = Question(
-            statement="momentum cancels about half of the gradient",
+            statement="momentum cancels between 25% and 75% of the gradient",
             variant=name,
             source=SOURCE,
             paper_value="0.5 on average",
@@ -89,7 +89,8 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
     """Whether the paper's batch exceeds 1/φ."""
     neurons, joint = (Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES)
     question = Question(
-        statement="the batch exceeds 1/φ, the inverse signal-to-noise ratio, for nearly all of training",
+        statement=f"the batch of {PAPER_BATCH} exceeds 1/φ, the inverse signal-to-noise ratio, in {NEARLY_ALL:.0%} of "
+        "training or more",
         variant=name,
         source=SOURCE,
         paper_value="nearly 1",

@@ -32,7 +32,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         fit = power_law_fit(rows[vocab])
         frequent, rare = fit.exponents
         question = Question(
-            statement="token frequencies follow a power of their rank",
+            statement=f"token frequencies follow a power of their rank, with R² of at least {EXCELLENT:g}",
             variant=f"m = {vocab}",
             source=f"{PAPER_A}, figure 2",
             paper_value="excellent",

@@ -22,9 +22,11 @@ def claims(table, config: Config, context) -> list[Claim]:
     resolved += "; powers of d and m fitted together"
     at_steps = f"{reading}, at fixed steps"
     answers = [
-        _power_of_width("with m held", f"{at_steps}; {resolved}").answer(fit.power("d"), context, seeds),
+        _power_of_width(at_steps, "fitted over d and m", f"{at_steps}; {resolved}").answer(
+            fit.power("d"), context, seeds
+        ),
         Question(
-            statement="at fixed steps the best embedding learning rate does not depend on the vocabulary",
+            statement=f"{at_steps}: the best η_E has a power of m within 0.1 of 0",
             source=SOURCE,
             paper_value=None,
             claimed=(-0.1, 0.1),
@@ -34,14 +36,14 @@ def claims(table, config: Config, context) -> list[Claim]:
     ]
     for part in config.slices:
         if part.moving == "d":
-            question, of_part = _power_of_width(part.name, at_steps), [best[i] for i in part.at]
+            question, of_part = _power_of_width(at_steps, part.name, at_steps), [best[i] for i in part.at]
             answers.append(slope_claims.answer(question, part.values, of_part, context, seeds))
     return answers
 
 
-def _power_of_width(where: str, note: str) -> Question:
+def _power_of_width(at_steps: str, where: str, note: str) -> Question:
     return Question(
-        statement="the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
+        statement=f"{at_steps}: the best η_E falls as width^(−1/2), not as width^0 or width^(−1)",
         variant=where,
         source=SOURCE,
         paper_value=None,

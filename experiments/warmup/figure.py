@@ -5,7 +5,7 @@ import numpy as np
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, over_seeds
 from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, schedule, tuned_runs, with_reference
-from lvp.experiments.warmup.config import GROUPS, Config, rates_of
+from lvp.experiments.warmup.config import CURVES_GROUP, GROUPS, Config, rates_of
 
 FIGURES = {"AdamW": 1, "LionA": 2, "LionAR": 3}  # optimizer → figure of Kosson et al. 2024
 # (group, measure) in the panel of first updates. LionA holds the norm and LionAR the angle; the next measure follows.
@@ -24,7 +24,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over warm-up for all optimizers, loss over rate, a training curve, and the size of the first updates."""
     panels = [_over_warmup(table, config)]
     panels += [_losses(table, config, name) for name in FIGURES if name in config.groups]
-    panels += [_curves(table, config)] if "AdamW" in config.groups else []
+    panels += [_curves(table, config)] if CURVES_GROUP in config.groups else []
     panels.append(_first_updates(table, config))
     return sheet(
         panels,
@@ -72,16 +72,16 @@ def _losses(table, config: Config, name: str) -> Panel:
 
 
 def _curves(table, config: Config) -> Panel:
-    """AdamW's training without warm-up and with the reference warm-up, at the rate that is best without."""
+    """`CURVES_GROUP` without warm-up and with the reference warm-up, at the rate that is best without."""
     series = []
-    for warmup, rows in zip((0.0, config.reference), with_reference(table, config, "AdamW"), strict=True):
+    for warmup, rows in zip((0.0, config.reference), with_reference(table, config, CURVES_GROUP), strict=True):
         if "curve_losses" in rows and len(rows := rows.dropna(subset=["curve_losses"])):
             steps = min(rows["curve_steps"], key=len)  # older records may have fewer points
             pairs = zip(rows["curve_steps"], rows["curve_losses"], strict=True)
             means = np.mean([np.interp(steps, *pair) for pair in pairs], axis=0)
             series.append(Series(f"{warmup:.0%}", steps, means, line=True))
     ylabel = "training loss (nats per token)"
-    return Panel("AdamW (figure 1)", "step", ylabel, series, "warm-up", ordered=True, named_ticks=False)
+    return Panel(f"{CURVES_GROUP} (figure 1)", "step", ylabel, series, "warm-up", ordered=True, named_ticks=False)
 
 
 def _first_updates(table, config: Config) -> Panel:

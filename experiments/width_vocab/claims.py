@@ -87,7 +87,7 @@ def _scatter(reading: str, config: Config, best: Sequence[Optimum], context, see
 def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Question, Measurement, tuple[float, ...]]]:
     """Yields the questions about the cost of the √d rule, with their measurements and the powers of their rules."""
     reading = READINGS[token_rows]
-    moved = f"{reading}, m = 8 d: a rate of the smallest width, moved by d^(−1/2),"
+    scaled = f"{reading}, m = 8 d: the smallest width's best η_E, scaled by d^(−1/2),"
     of_paper: dict[str, Any] = {"of_paper": _of_paper(config)}
     excess = "largest relative excess of the train loss over the widths; each seed is judged at the rates that the "
     excess += f"other seeds select; corrected t interval over {len(config.seeds)} seeds"
@@ -96,16 +96,16 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
         for name, power in POWERS.items()
     )
     near_optimal = Question(
-        statement=f"{moved} costs at most {NEAR_OPTIMAL:.0%} at every width",
+        statement=f"{scaled} costs at most {NEAR_OPTIMAL:.0%} of the loss at every width",
         **in_setting(f"{PAPER_A}, section 4.1", "near-optimal", **of_paper),
         claimed=(-np.inf, NEAR_OPTIMAL),
         unit="relative loss",
         note=f"{excess}; in % by rule: {by_rule}; the limit was fixed on 2026-11-25, after the first of these records",
     )
     yield near_optimal, transfer_gap(table, config, token_rows), (-0.5,)
-    for rival, name in ((0.0, "the same η_E at every width"), (-1.0, "a rate moved by d^(−1)")):
+    for rival, name in ((0.0, "kept constant"), (-1.0, "scaled by d^(−1)")):
         less = Question(
-            statement=f"{moved} costs less than {name}",
+            statement=f"{scaled} costs less at the worst width than {name}",
             **in_setting(f"{PAPER_A}, section 4.1", None if rival else "> 0", **of_paper),
             claimed=ABOVE_ZERO,
             unit="relative loss",

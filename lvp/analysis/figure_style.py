@@ -36,14 +36,18 @@ STYLE: dict[Any, Any] = {  # matplotlib's own type lists all its keys
 def heading(figure: "Figure", title: str, preset: str, corpus: str) -> None:
     """Sets the title, with the preset and corpus below it."""
     origin = ", ".join(part for part in (preset and f"preset {preset}", corpus and f"corpus {corpus}") if part)
-    figure.suptitle("\n".join(part for part in (title, origin) if part), fontsize=12)
+    figure.suptitle("\n".join(filter(None, [*_wrapped(figure, title), origin])), fontsize=12)
 
 
 def above(figure: "Figure", found: str) -> None:
     """Writes what was found above the title."""
+    figure.suptitle("\n".join(filter(None, [*_wrapped(figure, found), figure.get_suptitle()])), fontsize=12)
+
+
+def _wrapped(figure: "Figure", text: str) -> list[str]:
+    """The lines of a title, each at most as wide as the figure."""
     width = round(11 * figure.get_figwidth())  # characters in a line
-    lines = [part for line in found.splitlines() for part in textwrap.wrap(line, width)]
-    figure.suptitle("\n".join(filter(None, [*lines, figure.get_suptitle()])), fontsize=12)
+    return [part for line in text.splitlines() for part in textwrap.wrap(line, width)]
 
 
 def below(figure: "Figure", lines: Iterable[str]) -> None:

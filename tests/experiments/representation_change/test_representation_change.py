@@ -135,7 +135,7 @@ def test_claims_follow_the_planted_values():
 
 def test_a_small_batch_is_judged_at_the_papers_length():
     """Shorter sequences have a smaller φ, so that the paper's batch may exceed 1/φ although it does not here."""
-    statement = "the batch exceeds 1/φ, the inverse signal-to-noise ratio, for nearly all of training (LionAR)"
+    statement = "the batch of 480 exceeds 1/φ, the inverse signal-to-noise ratio, in 90% of training or more (LionAR)"
     for context, verdict in ((64, NOT_TESTED), (1024, "contradicted")):
         config = replace(LAPTOP, context=context)
         small = lambda part: 0.001 + 0 * part  # noqa: E731
@@ -149,7 +149,7 @@ def test_figure_4_is_tested_only_at_its_batch():
     for config, says in ((SMALL_BATCH, "the runs train with batch 32, the paper with 480"), (TWO, "2 judging seeds")):
         claims = representation_change.claims.claims(table_of(trained(config)), config, CONTEXT)
         reasons = {c.full_statement: c.reason for c in claims if "figure 4" in c.source}
-        exceeds = "the batch exceeds 1/φ, the inverse signal-to-noise ratio, for nearly all of training (LionAR)"
+        exceeds = "the batch of 480 exceeds 1/φ, the inverse signal-to-noise ratio, in 90% of training or more (LionAR)"
         assert reasons[exceeds].startswith(says)
         assert reasons["gradient and momentum are negatively aligned (LionAR)"].startswith(says)
     # φ falls from 6 to 0.12: 32 φ exceeds 1 throughout.
