@@ -83,6 +83,7 @@ PRESETS = {
         corpus="python-docs",
         slice_bytes=2_000_000,
         valid_bytes=100_000,
+        seeds=tuple(range(10)),  # two tune and eight judge
         layers=2,
         context=64,
         batch=8,
