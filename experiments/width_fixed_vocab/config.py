@@ -116,13 +116,13 @@ def mup_init(width: int) -> dict[str, float]:
 
 
 def mup_rates(config: Config, best: int) -> tuple[float, ...]:
-    """The η_E under μP's init in a star: from one below the best under LVP's init (an index) to three above it.
+    """The η_E under μP's init in a star: from two below the best under LVP's init (an index) to three above it.
 
     The larger init needs larger rates, so that the grid goes on at its last ratio.
     """
     ratio = config.rates[-1] / config.rates[-2]
     beyond = tuple(float(f"{config.rates[-1] * ratio**n:.4g}") for n in (1, 2, 3))
-    return (config.rates + beyond)[max(0, best - 1) : best + 4]
+    return (config.rates + beyond)[max(0, best - 2) : best + 4]
 
 
 def all_factors(config: Config) -> list[dict[str, float]]:

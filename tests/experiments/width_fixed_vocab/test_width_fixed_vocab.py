@@ -59,10 +59,10 @@ def test_every_preset_has_each_run_once(config):
 
 
 def test_laptop_preset_in_numbers():
-    """The preset has 4 widths of 7 η_E × 4 η_H × 6 seeds, then 6 rays of 5 η_E and μP's init at 5 η_E, × 6 seeds."""
+    """The preset has 4 widths of 7 η_E × 4 η_H × 6 seeds, then 6 rays of 5 η_E and μP's init at 6 η_E, × 6 seeds."""
     assert [len(c.runs) for c in width_fixed_vocab.config.settings(LAPTOP)] == [168] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
-    assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 210 for d in (32, 48, 80, 128)}
+    assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 216 for d in (32, 48, 80, 128)}
 
 
 def test_paper_preset_is_the_published_set_up():
