@@ -21,7 +21,8 @@ from tests.marking import slow
 HIDDEN = "run.learning_rates.hidden"
 CONTEXT = {"experiment": "width_fixed_vocab", "preset": "none", "corpus": "none", "commit": "none"}
 LAPTOP = width_fixed_vocab.PRESETS["laptop"]
-ONE_INIT = replace(LAPTOP, mup_init=False)
+SMALL_GRID = replace(LAPTOP, rates=geometric(0.004, 0.256, 7), output_rate_factors=(0.25, 1.0, 4.0))
+ONE_INIT = replace(SMALL_GRID, mup_init=False)
 STAR = replace(ONE_INIT, hidden_rates=(0.1, 0.2, 0.4), embedding_std_factors=(1.0,), output_std_factors=(1.0, 4.0))
 PART = replace(STAR, output_rate_factors=(0.25, 1.0))
 LEAN = replace(STAR, output_rate_factors=(1.0, 4.0), output_std_factors=(1.0,))
@@ -59,10 +60,10 @@ def test_every_preset_has_each_run_once(config):
 
 
 def test_laptop_preset_in_numbers():
-    """The preset has 4 widths of 7 η_E × 4 η_H × 6 seeds, then 6 rays of 5 η_E and μP's init at 6 η_E, × 6 seeds."""
-    assert [len(c.runs) for c in width_fixed_vocab.config.settings(LAPTOP)] == [168] * 4
+    """The preset has 4 widths of 9 η_E × 4 η_H × 6 seeds, then 7 rays of 5 η_E and μP's init at 6 η_E, × 6 seeds."""
+    assert [len(c.runs) for c in width_fixed_vocab.config.settings(LAPTOP)] == [216] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
-    assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 216 for d in (32, 48, 80, 128)}
+    assert {label: len(runs) for label, runs in more.items()} == {f"d {d}, m 4096": 246 for d in (32, 48, 80, 128)}
 
 
 def test_paper_preset_is_the_published_set_up():
@@ -131,7 +132,7 @@ def test_a_diverged_width_is_followed_up():
     assert {point_of(run, 80)[0] for run in clipped} == set(STAR.rates[:4])
 
 
-@pytest.mark.parametrize("config", [LAPTOP, FULL], ids=["star", "full"])
+@pytest.mark.parametrize("config", [SMALL_GRID, FULL], ids=["star", "full"])
 def test_stds_and_rates_equal_the_settings(config):
     points = [(*x, seed) for x, seed in product(width_fixed_vocab.config.points(config), config.seeds)]
     for c in width_fixed_vocab.config.settings(config):
