@@ -28,14 +28,16 @@ def _matches(table, columns: Mapping[str, Any]) -> np.ndarray:
     """Mask [rows]: True for the rows that have the given values in the given columns."""
     chosen = np.full(len(table), set(columns) <= set(table.columns))
     for column, value in columns.items() if chosen.any() else ():
-        chosen &= _equal(table[column], value)
+        chosen &= _equal(table[column].to_numpy(), value)
     return chosen
 
 
-def _equal(recorded, value: Any) -> np.ndarray:
+def _equal(recorded: np.ndarray, value: Any) -> np.ndarray:
     """Mask [rows]: the column holds the value. Floats are equal up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
     if isinstance(value, float) and recorded.dtype.kind == "f":
-        return np.isclose(recorded.to_numpy(), value, rtol=1e-9, atol=0)
+        return np.isclose(recorded, value, rtol=1e-9, atol=0)
+    if isinstance(value, str | int | None):
+        return np.asarray(recorded == value, bool)
     return np.array([_same(each, value) for each in recorded.tolist()], bool)
 
 
@@ -70,8 +72,12 @@ def with_fields(table, prefix: str, configured: Any, names: Sequence[str]):
     chosen = np.ones(len(table), bool)
     for field in (field for field in fields(configured) if field.name in names):
         column, wanted = f"{prefix}.{field.name}", getattr(configured, field.name)
-        values = table[column].tolist() if column in table else [np.nan] * len(table)
-        chosen &= np.array([_same(field.default if value != value else value, wanted) for value in values], bool)
+        by_default = _same(field.default, wanted)
+        if column in table:
+            recorded = table[column].to_numpy()
+            chosen &= np.where(recorded != recorded, by_default, _equal(recorded, wanted))
+        else:
+            chosen &= by_default
     return table[chosen]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +90,12 @@ def chosen_entries(names: Sequence[str], entries: Mapping[str, Entry]) -> dict[s
 
 def scaling_of(config: TransferRuns, entry: Entry, size: Shape) -> Scaling:
     """The settings of an entry at a size, from those tuned at the base."""
-    return scale(config.base, size, entry.rule, axes=entry.axes, token_rows=entry.token_rows)
+    return _scaling(config.base, size, entry.rule, tuple(entry.axes.items()), entry.token_rows)
+
+
+@lru_cache  # every run of a sweep asks for the scaling of its entry and size
+def _scaling(base: Shape, size: Shape, rule: Rule, axes: tuple[tuple[str, str], ...], token_rows: str) -> Scaling:
+    return scale(base, size, rule, axes=dict(axes), token_rows=token_rows)
 
 
 def setting_of(config: TransferRuns, entry: Entry, size: Shape) -> Setting:

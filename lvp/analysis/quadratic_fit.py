@@ -130,10 +130,8 @@ class Windows:
 
     def _parabolas(self, maps, curves, centre) -> np.ndarray:
         """Coefficients [3, B, P] of the parabolas of curves [B, R], for P maps [P, R, 3, R] with centres [B, P]."""
-        num, rates = curves.shape
         filled = np.where(self.usable, curves, 0.0)
-        every = (filled @ maps.reshape(-1, rates).T).reshape(num, len(maps), rates, 3)
-        return np.moveaxis(every[np.arange(num)[:, None], np.arange(len(maps)), centre], -1, 0)
+        return np.einsum("bpkr,br->kbp", maps[np.arange(len(maps)), centre], filled)
 
     def _vertex(self, parabolas, centre):
         """Vertex minus centre (nan if it is outside the window), loss at the vertex, curvature, `Located.off`."""
