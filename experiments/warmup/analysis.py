@@ -331,7 +331,8 @@ def summary(table, config: Config) -> str:
         "early: of the hidden matrices without warm-up, first step over the median at constant rate; RRC: relative "
         "representation change",
     ]
-    lines += representation_changes(table, config)
+    if "representation" in config.measures:
+        lines += representation_changes(table, config)
     return "\n".join(lines).replace("nan", "  –")
 
 

@@ -1,5 +1,7 @@
 """The figure of `warmup`."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lvp.analysis.figure_style import sheet
@@ -8,6 +10,11 @@ from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_ste
 from lvp.experiments.warmup.config import CURVES_GROUP, GROUPS, Config, rates_of
 
 FIGURES = {"AdamW": 1, "LionA": 2, "LionAR": 3}  # optimizer → figure of Kosson et al. 2024
+HIGH_MOMENTUM = {  # as `FIGURES`, for a sweep that trains none of these optimizers
+    "LionAR, high momentum": 5,
+    "LionAR, high momentum only": 5,
+    "LionA, high momentum": 5,
+}
 # (group, measure) in the panel of first updates. LionA holds the norm and LionAR the angle; the next measure follows.
 FIRST = (
     ("AdamW", "norm"),
@@ -17,15 +24,19 @@ FIRST = (
     ("LionAR", "angle"),
     ("LionAR", "representation_change"),
 )
+FIRST_HIGH_MOMENTUM = tuple((name, "angle") for name in HIGH_MOMENTUM)
 MEASURES = {"norm": "norm", "angle": "angle", "representation_change": "representation change"}
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over warm-up for all optimizers, loss over rate, a training curve, and the size of the first updates."""
     panels = [_over_warmup(table, config)]
-    panels += [_losses(table, config, name) for name in FIGURES if name in config.groups]
+    figures, first = FIGURES, FIRST
+    if not set(FIGURES) & set(config.groups):
+        figures, first = HIGH_MOMENTUM, FIRST_HIGH_MOMENTUM
+    panels += [_losses(table, config, name, number) for name, number in figures.items() if name in config.groups]
     panels += [_curves(table, config)] if CURVES_GROUP in config.groups else []
-    panels.append(_first_updates(table, config))
+    panels.append(_first_updates(table, config, first))
     return sheet(
         panels,
         title="Loss and size of updates with and without warm-up",
@@ -57,7 +68,7 @@ def _over_warmup(table, config: Config) -> Panel:
     return Panel("each at its best rate", "warm-up (% of the steps)", ylabel, series, xscale="linear", yscale="linear")
 
 
-def _losses(table, config: Config, name: str) -> Panel:
+def _losses(table, config: Config, name: str, number: int) -> Panel:
     series = []
     for warmup in config.warmups:
         by_seed = losses(table, config, name, warmup)
@@ -66,9 +77,7 @@ def _losses(table, config: Config, name: str) -> Panel:
         label = f"{warmup:.0%}" + "*" * at_edge(table, config, name, warmup)
         series.append(over_seeds(label, rates, by_seed))
     ylabel = "validation loss (nats per token)"
-    return Panel(
-        f"{name} (figure {FIGURES[name]})", "peak learning rate", ylabel, series, legend="warm-up", ordered=True
-    )
+    return Panel(f"{name} (figure {number})", "peak learning rate", ylabel, series, legend="warm-up", ordered=True)
 
 
 def _curves(table, config: Config) -> Panel:
@@ -84,12 +93,12 @@ def _curves(table, config: Config) -> Panel:
     return Panel(f"{CURVES_GROUP} (figure 1)", "step", ylabel, series, "warm-up", ordered=True, named_ticks=False)
 
 
-def _first_updates(table, config: Config) -> Panel:
+def _first_updates(table, config: Config, first: Sequence[tuple[str, str]]) -> Panel:
     """Measures without warm-up, over their value at half of the training; dashed: the schedule."""
     series, step, planned = [], np.array(config.measured_steps) + 1, schedule(config, 0.0)
     middle = int(np.argmin(np.abs(step - config.steps / 2)))
     drawn = planned > 0.05 * planned[middle]  # the last steps of the cool-down would take most of the axis
-    for name, measure in FIRST:
+    for name, measure in first:
         rows = tuned_runs(table, config, name, 0.0) if name in config.groups else None
         values = over_steps(rows, config, measure).mean(axis=0)
         if np.isfinite(values).all():
@@ -97,7 +106,7 @@ def _first_updates(table, config: Config) -> Panel:
             label, size = f"{name}: {MEASURES[measure]}", (values / values[middle])[drawn]
             series.append(Series(label, step[drawn], size, predicted=follows, predicted_label="schedule"))
     return Panel(
-        "updates without warm-up (figures 1, 2, 3; section 4)",
+        "updates without warm-up" + " (figures 1, 2, 3; section 4)" * (first is FIRST),
         "step",
         "size / size at half of the training",
         series,
