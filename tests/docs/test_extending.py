@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lvp.training import records
+from tests import QUICK_COMPILATION
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -30,6 +31,7 @@ def directory(tmp_path_factory):
     here = tmp_path_factory.mktemp("reader")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     places = {"PATH": path, "PYTHONPATH": str(ROOT), "LVP_CACHE": str(here / "cache"), "JAX_PLATFORMS": "cpu"}
+    places |= {"XLA_FLAGS": QUICK_COMPILATION}
     outputs = []
     for language, code in pieces(PAGE):
         if name := re.match(r"# (\w+\.py)\n", code):

@@ -24,6 +24,7 @@ from lvp.models.configs import DecoderConfig
 from lvp.parallel import sharding
 from lvp.products import product
 from lvp.training import DataConfig, OptimizerConfig, Program, Run, Setting, TrainingData, plan
+from tests import QUICK_COMPILATION
 
 ROOT = Path(__file__).parents[3]
 FACTORISATIONS = [(d, f, 8 // d // f) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if 8 % (d * f) == 0]
@@ -230,7 +231,8 @@ CHECKS = {
 
 
 def run(names, devices):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    # The partitioner is tested, not the code of the processor.
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {QUICK_COMPILATION} --xla_force_host_platform_device_count={devices}"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.lvp.training.test_meshes", *names]
     process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
