@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lvp.analysis.claims import ABOVE_ZERO, BELOW_ZERO, OUR_RESULT, Claim, Question, Seeds
+from lvp.analysis.claims import ABOVE_ZERO, BELOW_ZERO, OUR_RESULT, Claim, Question, Seeds, judge
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 from lvp.experiments.common import slope_claims
 from lvp.experiments.fresh_text.analysis import Law, Reading, law, of_group, percent, read, varied, vocabulary
@@ -18,13 +18,8 @@ NEAR = 0.25  # an exponent's interval supports a candidate within this distance;
 LEAST_P = 0.05  # of the scatter about the power law
 COST = 1.0  # % of the loss: a small cost of twice or half the best ratio
 FACTOR = 2.0  # two ratios within this factor are alike
-HAYOU, KALRA = "Hayou & Liu 2025, theorem 2", "Kalra & Barkeshli 2026, abstract"
-# Exponent of d → the words of the claim, and who claims it
-CANDIDATES = {
-    0.0: ("does not depend on d", OUR_RESULT),
-    0.5: ("grows as d^(1/2)", HAYOU),
-    1.0: ("grows as d", KALRA),
-}
+HAYOU, KALRA = "Hayou & Liu 2025, table 2", "Kalra & Barkeshli 2026, abstract"
+CANDIDATES = {0.0: "one rate for all", 0.5: HAYOU, 1.0: KALRA}  # power of d → who claims it
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -55,29 +50,37 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _growths(
     where: str, config: Config, readings: Sequence[Reading]
 ) -> Iterator[tuple[Question, Law, dict[str, Measurement]]]:
-    """Yields a question for each candidate and unit, the fitted law, and the power of d without each width."""
+    """Yields the question for each unit, the fitted law, and the power of d without each width."""
     factors = {entering(each.group, each.shape.width) for each in readings}
-    units = {"of the rates": False} | ({} if factors == {1.0} else {"in units of the first block's input": True})
-    for power, (text, source) in CANDIDATES.items():
-        for unit, entered in units.items():
-            fit = law(config, readings, entered)
-            question = Question(
-                statement=f"the best ratio η_E/η_hidden {text}",
-                source=source if source == OUR_RESULT else f"{OUR_RESULT}, after {source}",
-                paper_value=None if source == OUR_RESULT else power,
-                claimed=(power - NEAR, power + NEAR),
-                rivals=tuple(other for other in CANDIDATES if other != power),
-                variant=f"{where}, {unit}",
-                unit="power of d",
-                note=_note(readings, fit) + "; rows enter plain, so both units agree" * (factors == {1.0}),
-            )
-            rest = {f"d {each.shape.width}": [x for x in readings if x is not each] for each in readings}
-            yield question, fit, {name: law(config, others, entered).power for name, others in rest.items()}
+    units = {"η_E as set": False} | ({} if factors == {1.0} else {"η_E times the factor on the rows": True})
+    for unit, entered in units.items():
+        fit = law(config, readings, entered)
+        question = Question(
+            statement=f"the best ratio η_E/η_hidden grows as d^(1/2), power within {NEAR:g}, not as d^0 or d",
+            source=f"{OUR_RESULT}, after {HAYOU}",
+            paper_value=0.5,
+            claimed=(0.5 - NEAR, 0.5 + NEAR),
+            rivals=(0.0, 1.0),
+            variant=f"{where}, {unit}",
+            unit="power of d",
+            note="; ".join([_note(readings, fit), *_as_claims(fit.power)])
+            + "; rows enter plain, so both units agree" * (factors == {1.0}),
+        )
+        rest = {f"d {each.shape.width}": [x for x in readings if x is not each] for each in readings}
+        yield question, fit, {name: law(config, others, entered).power for name, others in rest.items()}
+
+
+def _as_claims(measured: Measurement) -> Iterator[str]:
+    """The verdict on each candidate power of d, in words."""
+    for power, source in CANDIDATES.items():
+        rivals = tuple(other for other in CANDIDATES if other != power)
+        yield f"as d^{power:g} ({source}): {judge(*measured, claimed=(power - NEAR, power + NEAR), rivals=rivals)}"
 
 
 def _rates(where: str) -> Question:
     return Question(
-        statement="on text read once the best embedding rate falls as d^(−1/2), not as d^0 or 1/d",
+        statement=f"on text read once the best embedding rate falls as d^(−1/2), power within {NEAR:g}, not as d^0 or "
+        "1/d",
         variant=where,
         source=f"{OUR_RESULT}, after {HAYOU}",
         paper_value=-0.5,
@@ -102,14 +105,16 @@ def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
         paper_value=None,
         claimed=(LEAST_P, 1.0),
         unit="p-value",
-        note="p-value of the scatter about the power law, above 0.05; it does not show that the law is right",
+        note=f"p-value of the scatter about the power law, above {LEAST_P:g}; a larger one does not show that the "
+        "law is right, so it decides nothing",
     )
-    return question, _exactly(fit.lack_of_fit)
+    p = fit.lack_of_fit
+    return question, _exactly(p) if p < LEAST_P else Measurement(p, None)
 
 
 def _stability(where: str, fit: Law) -> tuple[Question, Measurement]:
     question = Question(
-        statement=f"leaving out any one shape moves the exponent of the best ratio by less than {NEAR:g}",
+        statement=f"leaving out any one size moves the power of the best ratio by less than {NEAR:g}",
         variant=where,
         source=OUR_RESULT,
         paper_value=None,
@@ -188,12 +193,12 @@ def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
     known = np.isfinite(difference) and np.isfinite(half)
     measured = Measurement.plus_minus(difference, half).exp() if known else Measurement(np.nan, None)
     question = Question(
-        statement=f"the best ratio is within a factor of {FACTOR:g} of that of {base.group.label}",
+        statement=f"with decay and a schedule, or with Muon, the best ratio stays within a factor of {FACTOR:g}",
         variant=reading.group.label,
         source=OUR_RESULT,
         paper_value=None,
         claimed=(1 / FACTOR, FACTOR),
         unit="ratio",
-        note="quotient of the two best ratios, each at its own tuned η_hidden",
+        note=f"best ratio over that of {base.group.label} with Adam at constant rates, each at its own tuned η_hidden",
     )
     return question, measured

@@ -29,7 +29,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             answers.append(slope_claims.answer(question, growing.values, of_growing, context, seeds))
             shapes = f"{fit.num_points} of {len(config.shapes)} shapes resolved; powers of d and m fitted together"
             held = f"{shapes}; {_other_argument(GROWTH, rows, fit.power('d'))}"
-            question = _width_power(setting, "with m held", rows, ALIGNMENT, held)
+            question = _width_power(setting, "m held", rows, ALIGNMENT, held)
             answers.append(question.answer(fit.power("d"), context, seeds))
             answers.append(_vocab_power(setting, shapes).answer(fit.power("m"), context, seeds))
     return answers
@@ -53,14 +53,14 @@ def _width_power(setting: str, where: str, rows: str, argument: str, note: str) 
     """The question whether the optimum follows the power of d that `argument` gives for these rows."""
     power = POWERS[argument][rows]
     return Question(
-        statement=f"linear network, {where}: the best η_E has the power of d that follows from {BASIS[argument]}",
+        statement="linear network: the best η_E has the power of d that docs/theory.md derives",
         source=f"{OUR_RESULT}, after docs/theory.md",
         paper_value=None,
-        variant=f"{setting}, d^({power:g})".replace("-", "−"),
+        variant=f"{where}, {setting}, d^({power:g})".replace("-", "−"),
         claimed=power,
         rivals=_rivals(power),
         unit="power of d",
-        note=note,
+        note=f"derived from {BASIS[argument]}; {note}",
     )
 
 

@@ -63,13 +63,14 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         )
         yield question, Measurement.over_seeds(r_squared)
         question = Question(
-            statement="Adam's second moment over token frequency is E[h²] / (tokens per step), within a factor of 10",
+            statement="Adam's second moment over token frequency is 1 / (tokens per step), within a factor of 10",
             variant=head,
             source=OUR_RESULT,
             paper_value=None,
             claimed=(-1.0, 1.0),
             unit="log₁₀ of the ratio",
-            note="log₁₀(A · tokens per step), within ±1; E[h²] is about 1 after the last norm layer",
+            note="log₁₀(A · tokens per step), within ±1; the theory has E[h²] instead of 1, which is about 1 after the "
+            "last norm layer",
         )
         yield question, Measurement.over_seeds(np.log10(scale))
 
@@ -79,7 +80,7 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
     for head in config.heads if {"Adam", "Coupled Adam"} <= set(config.groups) else ():
         groups = [tuned_runs(table, config, group, head) for group in ("Coupled Adam", "Adam")]
         for measure, name, statement, claimed, paper in (
-            ("isotropy", "isotropy", "LM head more isotropic", (1.0, np.inf), "> 1"),
+            ("isotropy", "isotropy", "LM head more isotropic (isotropy I)", (1.0, np.inf), "> 1"),
             (
                 "mean_norm",
                 "the norm of the mean row over the mean norm of a row",
@@ -119,7 +120,8 @@ def _direction(table, config: Config, context) -> Iterator[Claim]:
             paper_value=None,
             claimed=(0.0, np.inf),
             unit="cosine",
-            note="cosine of the mean row's update and of −h, mean over the measured steps; t interval over seeds",
+            note="cosine of the mean row's update and of −h, above 0, mean over the measured steps; t interval over "
+            "seeds",
         )
         cosines = over_steps(rows, HEAD_PATH[head], "against_hidden").mean(axis=1)
         seeds, reason = Seeds(config.judging_seeds, config.selecting_seeds), "" if measured else UNMEASURED
@@ -135,7 +137,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
         question = Question(
             statement="Adam's drift of the embedding increases if its rate is √d times the other rates",
             variant=matrix,
-            source=BOTH_PAPERS,
+            source=OUR_RESULT,
             paper_value=None,
             claimed=(0.0, np.inf),
             unit="drift / norm of a row",
@@ -145,7 +147,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
         question = Question(
             statement="the embedding drifts less under Coupled Adam at √d times the rate than under Adam at one rate",
             variant=matrix,
-            source=BOTH_PAPERS,
+            source=OUR_RESULT,
             paper_value=None,
             claimed=(0.0, np.inf),
             unit="drift / norm of a row",

@@ -24,8 +24,6 @@ from lvp.experiments.pretrain_1b.config import PRESETS, Config
 
 PAPER_A = "Hayou & Liu 2025"
 UNIT = "nats per token of validation text"
-BETTER = "the ratio √d has a lower loss than one rate for all"
-BETTER_BY_WORD = "the ratio √d has a lower perplexity by word than one rate for all"
 MARGINAL = 0.02  # nats per token
 PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gain of larger ratios
 
@@ -83,7 +81,7 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
     own = f"t interval over {len(config.seeds)} seeds; {own}"
     of_tuning = "; the interval allows for the tuning" if config.rates else ""
     question = Question(
-        statement=BETTER,
+        statement=f"at d {config.width} the ratio √d has a lower loss than one rate for all",
         claimed=ABOVE_ZERO,
         variant="at the end",
         unit="nats per token",
@@ -92,7 +90,7 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
     )
     yield Asked(question, difference(*([[tuned(table, config, ratio)]] for ratio in ratios)), "", *edges)
     question = Question(
-        statement=BETTER,
+        statement=f"at d {config.width} the ratio √d has a lower loss than one rate for all",
         claimed=ABOVE_ZERO,
         variant="at every measured step",
         unit="nats per token",
@@ -103,7 +101,7 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
     yield Asked(question, _least(lead), "", *edges)
     by_word = np.subtract(*(np.log(word_perplexities(table, config, ratio)) for ratio in ratios))
     question = Question(
-        statement=BETTER_BY_WORD,
+        statement=f"at d {config.width} the ratio √d has a lower perplexity by word than one rate for all",
         claimed=ABOVE_ZERO,
         variant="at the end",
         unit="ln perplexity",
@@ -112,7 +110,7 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
     )
     yield Asked(question, Measurement.over_seeds(by_word[:, -1]), "", *edges)
     question = Question(
-        statement=BETTER_BY_WORD,
+        statement=f"at d {config.width} the ratio √d has a lower perplexity by word than one rate for all",
         claimed=ABOVE_ZERO,
         variant="at every scored step",
         unit="ln perplexity",
@@ -133,7 +131,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     root, largest = config.root, _largest_if_best(losses)
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
-        statement=f"√d is within {MARGINAL:g} nats of the best ratio",
+        statement=f"at the η tuned for √d, √d is within {MARGINAL:g} nats per token of the best ratio",
         claimed=(-np.inf, MARGINAL),
         unit="nats per token",
         note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
@@ -143,7 +141,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])
     yield Asked(question, measured, untested, minus=largest)
     question = Question(
-        statement="at the rate η tuned for √d, larger ratios gain little over √d",
+        statement=f"at the η tuned for √d, larger ratios lower the loss by at most {MARGINAL:g} nats per token",
         claimed=(-np.inf, MARGINAL),
         unit="nats per token",
         note=f"{UNIT}, loss of √d minus that of the best of {', '.join(f'{r / root:.3g} √d' for r in larger)}; at most "
@@ -154,7 +152,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     yield Asked(question, measured, untested, minus=largest)
     early, end = (_at_part(table, config, part) for part in (PARTS[0], 1.0))
     question = Question(
-        statement=f"larger ratios gain less over √d at the end of the training than after {PARTS[0]:.0%} of it",
+        statement=f"the gain of larger ratios over √d is smaller at the end than after {PARTS[0]:.0%} of the training",
         source=OUR_RESULT,
         paper_value=None,
         claimed=ABOVE_ZERO,

@@ -20,7 +20,7 @@ from lvp.experiments.representation_change.analysis import (
 )
 from lvp.experiments.representation_change.config import GROUPS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
 
-SOURCE = f"{OUR_RESULT}, after Kosson et al. 2024, figure 4"  # which is about GPT-2 with 124M parameters
+SOURCE = f"{OUR_RESULT}, after Kosson, Messmer & Jaggi 2024, figure 4"  # which is about GPT-2 with 124M parameters
 NEARLY_ALL = 0.9  # of training
 AVERAGES = (NEURON_SNR, JOINT_SNR)  # both are judged, because the paper does not state how it averages φ
 
@@ -44,7 +44,7 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
         for question, measurement, reason in (_falls(rows, config, name), _exceeds(rows, config, name)):
             yield question, measurement, untested or reason
         question = Question(
-            statement="gradient and momentum are negatively aligned",
+            statement=f"after the first {SETTLED:.0%} of steps gradient and momentum are negatively aligned on average",
             variant=name,
             source=SOURCE,
             paper_value="< 0 (strongly, for most of training)",
@@ -89,8 +89,8 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
     """Whether the paper's batch exceeds 1/φ."""
     neurons, joint = (Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES)
     question = Question(
-        statement=f"the batch of {PAPER_BATCH} exceeds 1/φ, the inverse signal-to-noise ratio, in {NEARLY_ALL:.0%} of "
-        "training or more",
+        statement=f"a batch of {PAPER_BATCH} sequences of {config.context} tokens exceeds the inverse signal-to-noise "
+        f"ratio 1/φ in {NEARLY_ALL:.0%} of training or more",
         variant=name,
         source=SOURCE,
         paper_value="nearly 1",
@@ -103,7 +103,12 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
     part, reason = neurons.containing(joint), ""
     if config.context < PAPER_CONTEXT and part.interval and part.interval[1] < NEARLY_ALL:
         reason = f"φ grows with the tokens of a sequence: {config.context} here, {PAPER_CONTEXT} in the paper"
-    return question, part, reason
+    return question, _at_most_one(part), reason
+
+
+def _at_most_one(part: Measurement) -> Measurement:
+    """A part of the training, whose interval ends at 1."""
+    return part._replace(interval=part.interval and (part.interval[0], min(1.0, part.interval[1])))
 
 
 def _values(neurons: Measurement, joint: Measurement) -> str:

@@ -16,6 +16,10 @@ from lvp.experiments.common.tuned_groups import TunedGroup, judging_runs, tuned_
 from lvp.experiments.tied.config import GROUPS, Config, Group, groups, label, run, setting_of
 from lvp.training import Run
 
+STATEMENTS = {  # choice → that it has a lower loss than the choice before it
+    "tied": "a tied matrix has a lower loss with the rule's values for a tied matrix than with those for the head",
+    "bounded": "a tied matrix has a lower loss if its logits are also multiplied by 1/√d",
+}
 NOTE = "difference in validation bits per byte; each group at its own tuned rate; the interval allows for the tuning"
 
 
@@ -54,7 +58,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     answers = []
     for width, rule, worse, better in _compared(config):
         question = Question(
-            statement=f"a tied matrix has a lower loss under the rule's entry {better} than under its entry {worse}",
+            statement=STATEMENTS[better],
             variant=f"{rule}, d {width}",
             source=OUR_RESULT,
             paper_value=None,

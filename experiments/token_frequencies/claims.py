@@ -26,13 +26,12 @@ def claims(table, config: Config, context) -> list[Claim]:
         f"because the order is that of large m; in all vocabularies {in_words(growth(table, 'peak_ratio'))}",
     )
     answers = [ratio.answer(Measurement(peak.slope, peak.interval), context, None)]
-    other_corpus = "" if context["corpus"] == "wikitext2" else "figure 2 shows WikiText-2"
     rows = {row["run.vocab"]: row for row in by_vocab(table).to_dict("records")}
-    for vocab in (m for m in FIGURE_2 if m in rows):
+    for vocab in (m for m in FIGURE_2 if m in rows and context["corpus"] == "wikitext2"):
         fit = power_law_fit(rows[vocab])
         frequent, rare = fit.exponents
         question = Question(
-            statement=f"token frequencies follow a power of their rank, with R² of at least {EXCELLENT:g}",
+            statement=f"WikiText-2's token frequencies follow a power of their rank, with R² of at least {EXCELLENT:g}",
             variant=f"m = {vocab}",
             source=f"{PAPER_A}, figure 2",
             paper_value="excellent",
@@ -44,5 +43,5 @@ def claims(table, config: Config, context) -> list[Claim]:
             f"up to {fit.factor:.1f}; counted, without sampling error",
         )
         counted = Measurement(fit.r_squared, (fit.r_squared, fit.r_squared))
-        answers.append(question.answer(counted, context, None, reason=other_corpus))
+        answers.append(question.answer(counted, context, None))
     return answers

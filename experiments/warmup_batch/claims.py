@@ -20,7 +20,7 @@ def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
     ).replace("-", "−")
     runs = [config.at(equal, batch) for batch in (config.batches[0], config.batches[-1])]
     question = Question(
-        statement="the loss that warm-up saves grows with the batch",
+        statement="warm-up lowers the final loss more at the largest batch than at the smallest",
         variant=f"{name}, equal {equal}",
         source=f"{OUR_RESULT}, after {PAPER_C}, section 8",
         paper_value="> 0 (expected)",

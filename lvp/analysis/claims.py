@@ -384,7 +384,7 @@ def _text(number: float | None, digits: int | None = None) -> str:
         return "–"
     if math.isinf(number):
         return "∞" if number > 0 else "−∞"
-    text = f"{number:.3g}" if digits is None else f"{number:.{digits}f}"
+    text = f"{number:z.3g}" if digits is None else f"{number:z.{digits}f}"
     return text.replace("-", "−")
 
 

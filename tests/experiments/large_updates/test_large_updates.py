@@ -46,6 +46,9 @@ def table_of(config, lost=()):
     return records.table(rows)
 
 
+UNRELATED = "except at × 128 unfrozen, final accuracy does not correlate with the stable rank"
+
+
 def verdicts(table, config=CONFIG):
     return {c.full_statement: c.verdict for c in large_updates.claims.claims(table, config, CONTEXT)}
 
@@ -75,10 +78,8 @@ def test_accuracies_are_not_tested_on_other_images():
 
 def test_claims_follow_the_planted_values():
     claim_verdicts = verdicts(table_of(CONFIG))
-    rank = claim_verdicts.pop(
-        "over all groups and scales, the final accuracy does not correlate with the stable rank"
-    )  # it does in the planted runs
-    assert len(claim_verdicts) == 17 and set(claim_verdicts.values()) == {"supported"} and rank == "contradicted"
+    rank = claim_verdicts.pop(UNRELATED)  # the planted rank and accuracy change at × 128 unfrozen only
+    assert len(claim_verdicts) == 17 and set(claim_verdicts.values()) == {"supported"} and rank == "unresolved"
 
 
 def test_claims_reverse_with_the_data(monkeypatch):
@@ -96,7 +97,7 @@ def test_claims_reverse_with_the_data(monkeypatch):
         "with frozen biases first updates at × 128 cost no accuracy",
         "first updates at × 128 change the stable rank (standard)",
         "first updates at × 128 do not change the stable rank (standard, frozen biases)",
-        "over all groups and scales, the final accuracy does not correlate with the stable rank",
+        UNRELATED,
     }
 
 

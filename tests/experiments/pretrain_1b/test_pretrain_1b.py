@@ -22,16 +22,18 @@ CONTEXT = {"experiment": "pretrain_1b", "preset": "laptop", "corpus": "none", "c
 
 # Keys of `verdicts`, with the statements of the claims.
 BETTER, THROUGHOUT = (
-    f"{pretrain_1b.claims.BETTER} (at the end)",
-    f"{pretrain_1b.claims.BETTER} (at every measured step)",
+    f"at d {CONFIG.width} the ratio √d has a lower loss than one rate for all ({at})"
+    for at in ("at the end", "at every measured step")
 )
 NEAR, LITTLE = (
-    "√d is within 0.02 nats of the best ratio",
-    "at the rate η tuned for √d, larger ratios gain little over √d",
+    "at the η tuned for √d, √d is within 0.02 nats per token of the best ratio",
+    "at the η tuned for √d, larger ratios lower the loss by at most 0.02 nats per token",
 )
-SHRINKS = "larger ratios gain less over √d at the end of the training than after 40% of it"
-BY_WORD = f"{pretrain_1b.claims.BETTER_BY_WORD} (at the end)"
-BY_WORD_THROUGHOUT = f"{pretrain_1b.claims.BETTER_BY_WORD} (at every scored step)"
+SHRINKS = "the gain of larger ratios over √d is smaller at the end than after 40% of the training"
+BY_WORD, BY_WORD_THROUGHOUT = (
+    f"at d {CONFIG.width} the ratio √d has a lower perplexity by word than one rate for all ({at})"
+    for at in ("at the end", "at every scored step")
+)
 
 
 def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, runs=None, curvature=0.01, shrinks=0.05):

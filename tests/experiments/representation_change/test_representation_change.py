@@ -133,11 +133,17 @@ def test_claims_follow_the_planted_values():
     assert set(claim_verdicts.values()) == {"supported"}
 
 
+EXCEEDS = (
+    "a batch of 480 sequences of {} tokens exceeds the inverse signal-to-noise ratio 1/φ in 90% of training or more "
+    "(LionAR)"
+)
+ALIGNED = "after the first 5% of steps gradient and momentum are negatively aligned on average (LionAR)"
+
+
 def test_a_small_batch_is_judged_at_the_papers_length():
     """Shorter sequences have a smaller φ, so that the paper's batch may exceed 1/φ although it does not here."""
-    statement = "the batch of 480 exceeds 1/φ, the inverse signal-to-noise ratio, in 90% of training or more (LionAR)"
     for context, verdict in ((64, NOT_TESTED), (1024, "contradicted")):
-        config = replace(LAPTOP, context=context)
+        config, statement = replace(LAPTOP, context=context), EXCEEDS.format(context)
         small = lambda part: 0.001 + 0 * part  # noqa: E731
         assert verdicts(table_of(trained(config, neuron_snr=small, snr=small)), config)[statement] == verdict
         assert verdicts(table_of(trained(config)), config)[statement] == "supported"
@@ -149,9 +155,8 @@ def test_figure_4_is_tested_only_at_its_batch():
     for config, says in ((SMALL_BATCH, "the runs train with batch 32, the paper with 480"), (TWO, "2 judging seeds")):
         claims = representation_change.claims.claims(table_of(trained(config)), config, CONTEXT)
         reasons = {c.full_statement: c.reason for c in claims if "figure 4" in c.source}
-        exceeds = "the batch of 480 exceeds 1/φ, the inverse signal-to-noise ratio, in 90% of training or more (LionAR)"
-        assert reasons[exceeds].startswith(says)
-        assert reasons["gradient and momentum are negatively aligned (LionAR)"].startswith(says)
+        assert reasons[EXCEEDS.format(config.context)].startswith(says)
+        assert reasons[ALIGNED].startswith(says)
     # φ falls from 6 to 0.12: 32 φ exceeds 1 throughout.
     assert representation_change.analysis.exceeds(
         representation_change.analysis.runs_by_seed(table_of(trained(LAPTOP)), LAPTOP, "LionAR"), LAPTOP, "snr", 32

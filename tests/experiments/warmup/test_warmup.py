@@ -95,7 +95,7 @@ def followed(config):
 
 
 LARGER_RATES = [
-    f"without warm-up, a larger rate raises {name}'s loss more than LionAR's ({variant})"
+    f"without warm-up, doubling the best rate costs more loss than under LionAR ({name}, {variant})"
     for name in ("AdamW", "LionA")
     for variant in ("both rates × 2", "both steps × 2 (LionAR's rate × 4)")
 ]
@@ -152,7 +152,7 @@ def test_a_grid_without_a_finished_rate_grows_downwards():
 
 def test_claims_follow_the_planted_values(whole):
     claim_verdicts = verdicts(whole)
-    assert len(claim_verdicts) == 27 and set(claim_verdicts.values()) == {"supported"}
+    assert set(claim_verdicts.values()) == {"supported"}
     assert analysis.gap(whole, CONFIG, "AdamW", [0.05, 0.2]).value == pytest.approx(0.3, abs=0.01)
 
 
@@ -170,16 +170,16 @@ def test_claims_reverse_with_the_data(monkeypatch):
     claim_verdicts = verdicts(followed(CONFIG))
     wrong = {statement for statement, verdict in claim_verdicts.items() if verdict == "contradicted"}
     assert wrong == {
-        "warm-up saves LionA less loss than AdamW",
-        "warm-up saves LionAR less loss than AdamW",
-        "LionAR's angle follows the schedule within 10%",
-        "LionAR's first update changes representations more than the later updates",
+        "warm-up lowers the final loss less than under AdamW (LionA)",
+        "warm-up lowers the final loss less than under AdamW (LionAR)",
+        "updates follow the schedule within 10% (LionAR, angle)",
+        "the first update is larger than the later updates (LionAR, relative change of representations)",
         "LionAR without momentum ends at least 0.05 nats above LionAR",
         "LionAR with high momentum needs no warm-up",
         "without warm-up AdamW ends at a higher loss (than with the best warm-up)",
         "without warm-up AdamW ends at a higher loss (than with 20% of warm-up)",
         "AdamW without warm-up trains faster at first than with warm-up at one rate",
-        "AdamW without warm-up ends at a higher loss than with warm-up at one rate",
+        "without warm-up AdamW ends at a higher loss (than with 20% of warm-up at the same rate)",
         "the excess of AdamW's first updates comes mostly from the correction of β₁'s bias",
         "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",
         *LARGER_RATES,
@@ -197,8 +197,8 @@ def test_equal_groups_support_no_difference(monkeypatch):
     claim_verdicts = verdicts(followed(CONFIG))
     supported = {statement for statement, verdict in claim_verdicts.items() if verdict == "supported"}
     assert supported == {
-        "LionA's update norm follows the schedule within 10%",
-        "LionAR's angle follows the schedule within 10%",
+        "updates follow the schedule within 10% (LionA, norm)",
+        "updates follow the schedule within 10% (LionAR, angle)",
         "LionAR that holds the RRC gains nothing from warm-up",
         "LionAR with high momentum needs no warm-up",
         "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",
@@ -257,7 +257,9 @@ def test_diverged_rates_are_skipped_and_groups_reported(whole):
 def test_missing_groups_have_no_claims():
     config = replace(CONFIG, groups=("LionAR",))
     table = followed(config)
-    assert len(verdicts(table, config)) == 4 and "LionAR" in warmup.analysis.summary(table, config)
+    asked = verdicts(table, config)
+    assert asked and all("LionAR" in statement for statement in asked)
+    assert "LionAR" in warmup.analysis.summary(table, config)
     assert warmup.figure.figure(table, config, preset="laptop", corpus="none", partial=None).axes
 
 
@@ -306,7 +308,7 @@ def test_a_rate_at_the_edge_of_stability_decides_nothing():
 
 
 def stable_claim(table, config):
-    (claim,) = [c for c in warmup.claims.claims(table, config, CONTEXT) if "the largest rate" in c.statement]
+    (claim,) = [c for c in warmup.claims.claims(table, config, CONTEXT) if "the largest rate" in c.variant]
     return claim
 
 
