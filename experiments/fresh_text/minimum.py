@@ -78,7 +78,7 @@ def minimum(ratios: np.ndarray, losses: np.ndarray, *, seed: int = 0) -> Minimum
 
 def _simulated(x: np.ndarray, means: np.ndarray, error: float, freedom: int, seed: int) -> _Fits:
     """The fits of curves with noise around the cubic inside the window and around the means outside."""
-    base, points = means.copy(), _window(means)
+    base, points = means.copy(), _starts(means) + np.arange(POINTS)
     t = x[points] - x[points].mean()
     base[points] = np.polynomial.Polynomial.fit(t, means[points], 3)(t)
     rng = np.random.default_rng(seed)
@@ -114,16 +114,15 @@ def _with_interval(value: float, draws: np.ndarray) -> Measurement:
     return Measurement(float(value), (float(min(low, value)), float(max(high, value))))
 
 
-def _window(means: np.ndarray) -> np.ndarray:
-    """Indices of the best point and of the nearest others, `POINTS` in all."""
-    first = int(np.clip(np.argmin(means) - POINTS // 2, 0, len(means) - POINTS))
-    return np.arange(first, first + POINTS)
+def _starts(curves: np.ndarray) -> np.ndarray:
+    """The first index of the window of each curve [..., R]: the best point and the nearest others, `POINTS` in all."""
+    return np.clip(curves.argmin(axis=-1) - POINTS // 2, 0, curves.shape[-1] - POINTS)
 
 
 def _fits(x: np.ndarray, curves: np.ndarray) -> _Fits:
     """The cubics through the windows of curves [B, R]."""
     fitted = np.full((6, len(curves)), np.nan)
-    starts = np.array([_window(curve)[0] for curve in curves])
+    starts = _starts(curves)
     for start in np.unique(starts):
         of_window = starts == start
         points = np.arange(start, start + POINTS)

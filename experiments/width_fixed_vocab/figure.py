@@ -73,7 +73,7 @@ def _unequal(table, config: Config) -> Dots:
     costs = [100 * np.array(gaps) for gaps in by_setting.values()]
     means = [float(gaps.mean()) for gaps in costs]
     intervals = [analysis.t_interval(gaps) for gaps in costs]
-    labels = [name.replace(" = ", "\n= ") for name in by_setting]
+    labels = [name.replace(" = ", "\n= ").replace(", ", ",\n") for name in by_setting]
     return Dots(
         "unequal points", labels, [("mean over widths", means, intervals)], "excess loss (%)", costs, "one width"
     )

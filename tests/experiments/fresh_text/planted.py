@@ -37,7 +37,7 @@ class Planted:
         return group.ratio * self.ratio * power_law * np.exp(wander)
 
     def loss(self, group, setting, run, part=1.0):
-        """The loss of a run after a part of its steps. It rises by 0.4 % at twice the best ratio."""
+        """The loss of a run after a part, or after parts, of its steps. It rises by 0.4 % at twice the best ratio."""
         model, rates = setting.model, run.learning_rates
         best = self.best_ratio(group, model.width, model.vocab) * part**self.power_of_steps
         x = np.log(rates["embedding"] / rates["hidden"] / best)
@@ -57,7 +57,7 @@ def table_of(config, runs_by_label, planted):
             label = fresh_text.config.label(config, name, shape)
             setting = asdict(settings[label])
             for run in runs_by_label.get(label, ()):
-                train = [planted.loss(GROUPS[name], settings[label], run, step / 20) for step in STEPS]
+                train = planted.loss(GROUPS[name], settings[label], run, np.array(STEPS) / 20).tolist()
                 curve = {"curve_steps": STEPS, "curve_losses": train}
                 outcome = {"status": "finished", "valid_bits_per_byte": train[-1], **curve}
                 row = {"config": {"cell": setting, "lane": asdict(run)}, "outcome": outcome, "provenance": {}}
