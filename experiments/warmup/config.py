@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -136,7 +137,7 @@ class Config(DecoderRuns):
         """The number of steps of a warm-up over this fraction of the training."""
         return round(warmup * self.steps)
 
-    @property
+    @cached_property
     def measured_steps(self) -> tuple[int, ...]:
         """The steps whose updates are measured, counted from 0."""
         return tuple(sorted({round(x) - 1 for x in np.geomspace(1, self.steps, self.points)}))

@@ -131,7 +131,7 @@ class OptimizerConfig:
         if "mu_dtype" not in self._parameters:
             raise InputError(f"moment_dtype={dtype}: optimizer {self.kind} has no dtype of its moments; omit it")
 
-    @property
+    @functools.cached_property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(self.make).parameters
 
