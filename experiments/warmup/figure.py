@@ -16,7 +16,7 @@ HIGH_MOMENTUM = {  # as `FIGURES`, for a sweep that trains none of these optimiz
     "LionA, high momentum": 5,
 }
 # (group, measure) in the panel of first updates. LionA holds the norm and LionAR the angle; the next measure follows.
-FIRST = (
+FIRST: tuple[tuple[str, str], ...] = (
     ("AdamW", "norm"),
     ("AdamW, no β₁ correction", "norm"),
     ("LionA", "norm"),
@@ -31,9 +31,8 @@ MEASURES = {"norm": "norm", "angle": "angle", "representation_change": "represen
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over warm-up for all optimizers, loss over rate, a training curve, and the size of the first updates."""
     panels = [_over_warmup(table, config)]
-    figures, first = FIGURES, FIRST
-    if not set(FIGURES) & set(config.groups):
-        figures, first = HIGH_MOMENTUM, FIRST_HIGH_MOMENTUM
+    of_paper = bool(set(FIGURES) & set(config.groups))
+    figures, first = (FIGURES, FIRST) if of_paper else (HIGH_MOMENTUM, FIRST_HIGH_MOMENTUM)
     panels += [_losses(table, config, name, number) for name, number in figures.items() if name in config.groups]
     panels += [_curves(table, config)] if CURVES_GROUP in config.groups else []
     panels.append(_first_updates(table, config, first))
