@@ -38,14 +38,18 @@ speaks about. In any other setting the row is a result of this project, after th
 (a p-value, an R²) is compared with a fixed limit. The numbered notes below the tables say how each value is measured.
 They also have the limits of words such as "about", "follows" and "does not depend".
 
-A claimed number is supported if the interval contains it and none of the rivals in the note, a claimed range if the
-interval lies inside it. A row is "unresolved" if the interval does not decide, or for a reason in its note, such as an
-optimum at the edge of its grid or a verdict that hangs on one width. "Not tested here" also has its reason in the note.
+A claimed number is supported if the interval contains it and none of the rivals in the note, and contradicted if the
+interval excludes it. A claimed range ("within", "at most") is supported if the interval lies inside it, and
+contradicted if the interval lies outside. Where two values are compared, a positive difference favours the claim. A row
+is "unresolved" if the interval does not decide, or for a reason in its note, such as an optimum at the edge of its grid
+or a verdict that hangs on one width. An optimum is resolved if it lies inside its grid and has an interval. "Not tested
+here" also has its reason in the note. Such lines do not count for the verdict of a row.
 
 `laptop-wikitext2` is the preset `laptop` on WikiText-2, and `adaptive` is a design that adds rates around the best one.
 "Rows × √d" multiplies the token rows by √d before positions are added, "rows plain" does not, and "rows / RMS" divides
 each by its RMS. Hayou & Liu do not say which they use. η_E is the rate of the embedding, m the vocabulary and d the
-width. A "power of d" is the exponent p of d^p. A "relative excess loss" of 0.05 is 5 % of the loss.
+width. A "power of d" is the exponent p of d^p. A "relative excess loss" of 0.05 is 5 % of the loss. The rules of init
+and rates are in [choose a rule](choose_a_rule.md).
 """
 GALLERY_HEAD = """# Gallery
 

@@ -52,7 +52,7 @@ def _growths(
 ) -> Iterator[tuple[Question, Law, dict[str, Measurement]]]:
     """Yields the question for each unit, the fitted law, and the power of d without each width."""
     factors = {entering(each.group, each.shape.width) for each in readings}
-    units = {"η_E as set": False} | ({} if factors == {1.0} else {"η_E times the factor on the rows": True})
+    units = {"η_E alone": False} | ({} if factors == {1.0} else {"η_E times the factor on the rows": True})
     for unit, entered in units.items():
         fit = law(config, readings, entered)
         question = Question(

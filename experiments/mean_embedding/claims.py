@@ -80,7 +80,13 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
     for head in config.heads if {"Adam", "Coupled Adam"} <= set(config.groups) else ():
         groups = [tuned_runs(table, config, group, head) for group in ("Coupled Adam", "Adam")]
         for measure, name, statement, claimed, paper in (
-            ("isotropy", "isotropy", "LM head more isotropic (isotropy I)", (1.0, np.inf), "> 1"),
+            (
+                "isotropy",
+                "the isotropy I = min Z / max Z, Z(c) = Σ exp⟨c, row⟩ along the principal directions c,",
+                "LM head more isotropic (isotropy I)",
+                (1.0, np.inf),
+                "> 1",
+            ),
             (
                 "mean_norm",
                 "the norm of the mean row over the mean norm of a row",

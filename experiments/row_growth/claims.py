@@ -35,7 +35,10 @@ def claims(table, config: Config, context) -> list[Claim]:
     made, seeds = points(table, config), Seeds(config.seeds)
     by_law, fitted = spreads(made), exponents(config, made)
     law, rival = by_law[LAW], best_rival(by_law)
-    note = "the multiple is η_E s √T / RMS(positions); half-width of the band of 95 % of the variants; "
+    note = (
+        "the growth of a row is estimated as η_E s √T (s: factor on the rows, T: steps), the multiple is its ratio to "
+    )
+    note += "the RMS of the positions; half-width of the band of 95 % of the variants; "
     note += f"{law.num_points} of {sum(p.added > 0 for p in made)} "
     note += f"variants with added positions resolved; constant {law.constant.text('.2g')}"
     if rival is not None:
@@ -85,7 +88,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             paper_value=None,
             claimed=(1 / (1 + config.tolerance), 1 + config.tolerance),
             unit="ratio",
-            note="ratio of the constants at the base variant",
+            note="ratio of the multiples η_E s √T / RMS(positions) at the base variant",
         )
         answers.append(question.answer(optimizer_ratio(config, made, name), context, seeds))
     answers.append(_with_later_losses(table, config, context))

@@ -1,6 +1,6 @@
 """The claims of `token_frequencies`."""
 
-from lvp.analysis.claims import Claim, Question
+from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
 from lvp.experiments.token_frequencies.analysis import by_vocab, growth, larger_half, power_law_fit
@@ -17,7 +17,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     peak = growth(larger, "peak_ratio")
     ratio = Question(
         statement="the top token's squared frequency over the mean square grows as m",
-        source=f"{PAPER_A}, lemma 1 and theorem 2",
+        source=f"{OUR_RESULT}, after {PAPER_A}, lemma 1 and theorem 2",  # which are about Zipf's law
         paper_value=1.0,
         claimed=1.0,
         rivals=(0.0,),

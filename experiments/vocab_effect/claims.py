@@ -19,7 +19,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     best, reading = optima(table, config), READINGS[config.token_rows[0]]
     fit, seeds = joint_powers(config.shapes, best), Seeds(config.seeds)
     resolved = f"{fit.num_points} of {len(best)} settings resolved, {fit.num_bounds} bounds at the edge of their grid"
-    resolved += "; powers of d and m fitted together"
+    ratio = min(vocab / width for width, vocab in config.shapes)
+    resolved += f"; powers of d and m fitted together; m / d is {ratio:g} or more, and table 2 is for m far above d"
     at_steps = f"{reading}, at fixed steps"
     answers = [
         _power_of_width(at_steps, "fitted over d and m", f"{at_steps}; {resolved}").answer(

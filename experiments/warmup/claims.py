@@ -290,6 +290,7 @@ A, N, R = CURVES_GROUP, STABLE_GROUP, "LionAR"
 HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR, high momentum", "LionA, high momentum"
 UNCORRECTED, ALONE = "AdamW, no β₁ correction", "LionAR, high momentum only"
 RRC = "representation_change"
+HIGH = "high momentum, Nesterov's form and inverse bias correction"
 QUESTIONS = [
     *_gaps(A, "figure 1"),
     GroupQuestion(
@@ -338,7 +339,7 @@ QUESTIONS = [
     *[
         GroupQuestion(
             (name,),
-            "the first update is larger than the later updates",
+            "the first update exceeds the median update at constant rate",
             "figures 1 to 3",
             _early(name, measure),
             ABOVE_ZERO,
@@ -382,7 +383,7 @@ QUESTIONS = [
     GroupQuestion(
         (R, STILL), "LionAR without momentum ends at least 0.05 nats above LionAR", "figure 5", _worse(STILL), MUCH
     ),
-    GroupQuestion((HIGH_R,), "LionAR with high momentum needs no warm-up", "figure 5", _gap(HIGH_R), NO_GAP),
+    GroupQuestion((HIGH_R,), f"LionAR with {HIGH} needs no warm-up", "figure 5", _gap(HIGH_R), NO_GAP),
     GroupQuestion(
         (HIGH_R, ALONE),
         "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",
@@ -390,7 +391,7 @@ QUESTIONS = [
         _of_the_adjustments,
         MINOR,
     ),
-    GroupQuestion((HIGH_N,), "LionA with high momentum needs warm-up", "figure 5", _gap(HIGH_N), GAP),
+    GroupQuestion((HIGH_N,), f"LionA with {HIGH} needs warm-up", "figure 5", _gap(HIGH_N), GAP),
 ]
 
 

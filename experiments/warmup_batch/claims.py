@@ -26,7 +26,8 @@ def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
         paper_value="> 0 (expected)",
         claimed=ABOVE_ZERO,
         unit="nats per token",
-        note=f"gap at batch {config.batches[-1]} minus that at {config.batches[0]}, nats per token of validation loss; "
+        note=f"gap: validation loss without warm-up minus the least with warm-up; gap at batch {config.batches[-1]} "
+        f"minus that at {config.batches[0]}; "
         f"gaps {by_batch}; {len(config.more_seeds)} judging seeds; {' and '.join(map(setting_of, runs))}",
     )
     reason = next(filter(None, (long_momentum([name], run) for run in runs)), "")

@@ -82,7 +82,7 @@ def _scatter(table, config: Config, context) -> Iterator[Claim]:
             statement=f"{reading}, m = 8 d: the best η_E scatters about a line by more than the noise of seeds",
             **in_setting(f"{PAPER_A}, section 4.1", "significant variance", of_paper=_of_paper(config)),
             claimed=(0.0, LEAST_P),
-            variant=f"the line {line}",
+            variant=f"about {line}",
             unit="p-value",
             note=f"p of the scatter about the line under the noise of the seeds, at most {LEAST_P:g}; a larger one "
             "decides nothing; about d^(−1/2) another power counts as scatter",

@@ -185,13 +185,11 @@ def test_the_power_of_d_is_recovered(power):
         "the best ratio η_E/η_hidden grows as d^(1/2), power within 0.25, not as d^0 or d",
         "LayerNorm, sinusoidal, m = 1024",
     )
-    assert answers[f"{grows} ({model}, η_E as set)"] == ("supported" if power == 0.5 else "contradicted")
+    assert answers[f"{grows} ({model}, η_E alone)"] == ("supported" if power == 0.5 else "contradicted")
     entered = answers[f"{grows} ({model}, η_E times the factor on the rows)"]
     assert entered == ("supported" if power == 0.0 else "contradicted")
     # The note has the verdict on every candidate.
-    (as_set,) = [
-        c for c in fresh_text.claims.claims(table, LAPTOP, CONTEXT) if c.full_statement.endswith("η_E as set)")
-    ]
+    (as_set,) = [c for c in fresh_text.claims.claims(table, LAPTOP, CONTEXT) if c.full_statement.endswith("η_E alone)")]
     for other in (0.0, 0.5, 1.0):
         (found,) = re.findall(rf"as d\^{other:g} \(.*?\): (\w+)", as_set.note)
         assert found == ("supported" if other == power else "contradicted")
