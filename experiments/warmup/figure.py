@@ -35,7 +35,7 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     figures, first = (FIGURES, FIRST) if of_paper else (HIGH_MOMENTUM, FIRST_HIGH_MOMENTUM)
     panels += [_losses(table, config, name, number) for name, number in figures.items() if name in config.groups]
     panels += [_curves(table, config)] if CURVES_GROUP in config.groups else []
-    panels.append(_first_updates(table, config, first))
+    panels += [_first_updates(table, config, first)] + [_schedules(config)] * (not of_paper)
     return sheet(
         panels,
         title="Loss and size of updates with and without warm-up",
@@ -90,6 +90,18 @@ def _curves(table, config: Config) -> Panel:
             series.append(Series(f"{warmup:.0%}", steps, means, line=True))
     ylabel = "training loss (nats per token)"
     return Panel(f"{CURVES_GROUP} (figure 1)", "step", ylabel, series, "warm-up", ordered=True, named_ticks=False)
+
+
+def _schedules(config: Config) -> Panel:
+    """The learning rate over the steps for every warm-up, as in the first panel of figure 1."""
+    series, fall = [], (1 - config.cooldown) * config.steps
+    for warmup in config.warmups:
+        corners = np.array([0, config.rise(warmup), fall, config.steps])
+        series.append(Series(f"{warmup:.0%}", corners, np.array([not warmup, 1.0, 1.0, 0.0]), line=True))
+    ylabel = "rate / peak rate"
+    return Panel(
+        "schedule (figure 1)", "step", ylabel, series, "warm-up", xscale="linear", yscale="linear", ordered=True
+    )
 
 
 def _first_updates(table, config: Config, first: Sequence[tuple[str, str]]) -> Panel:
