@@ -117,7 +117,9 @@ def test_a_machine_without_memory_is_named_and_loses_no_run(finished, command, m
     done = command("resume", out, "--quiet")
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert "low on memory" in done.stderr and len(done.stderr) < 600
-    assert "failed: 2 runs" in command("status", out).stdout
+    # The reason of a run has the memory at that moment, so the reasons may differ.
+    failed = re.findall(r"failed: (\d+) run", status := command("status", out).stdout)
+    assert sum(map(int, failed)) == 2, status
     monkeypatch.delenv("RAY_memory_usage_threshold")
     done = command("resume", out, "--quiet")
     assert done.returncode == 0 and not done.stderr, done.stderr
