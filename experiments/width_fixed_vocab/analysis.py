@@ -206,8 +206,6 @@ def best_of_init(table, config: Config, width: int, *, mup: bool) -> Init:
         np.log(losses_over_rates(table, config, width, hidden, factors, seeds, rates)).T
         for seeds in (config.selecting_seeds, config.judging_seeds)
     )
-    tried = ~np.isnan(first).all(axis=1)  # an untrained rate beside the best one does not make it an inner one
-    first, others = first[tried], others[tried]
     selected = select_rate(first)
     if selected is None:
         return Init(Tuned(np.full(len(config.judging_seeds), np.nan)), False)

@@ -24,7 +24,7 @@ class Selected(NamedTuple):
     """The value of a grid that the selecting seeds choose."""
 
     best: int  # index of the value
-    at_edge: bool  # the first or last of several values, so that a better value may lie beyond
+    at_edge: bool  # the first or last of the tried values, so that a better value may lie beyond
     regret: float  # the amount by which another value may be better
 
 
@@ -36,13 +36,14 @@ def select(losses: np.ndarray) -> Selected | None:
     selecting seed.
 
     Args:
-      losses: [values, selecting seeds]; nan or inf for a missing or diverged run.
+      losses: [values, selecting seeds]; nan or inf for a missing or diverged run. A value without a run was not tried.
     """
     means = np.where(np.isfinite(losses).all(axis=1), losses.mean(axis=1), np.inf)
     if not np.isfinite(means).any():
         return None
     best = int(np.argmin(means))
-    at_edge = len(means) > 1 and best in (0, len(means) - 1)
+    tried = np.flatnonzero(~np.isnan(losses).all(axis=1))
+    at_edge = len(means) > 1 and best in (tried[0], tried[-1])
     return Selected(best, at_edge, _regret(losses, means))
 
 

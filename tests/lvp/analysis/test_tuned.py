@@ -148,3 +148,9 @@ def test_exchanged_groups_give_the_opposite_interval():
 def test_a_run_without_a_loss_leaves_the_interval_unknown(lost):
     rows = [Tuned(np.array([1.0, 1.1, 1.2])), Tuned(np.array([1.0, lost, 1.2]))]
     assert difference([rows[:1]], [rows]).interval is None
+
+
+@pytest.mark.parametrize(("beside", "at_edge"), [(np.nan, True), (np.inf, False), (2.0, False)])
+def test_the_edge_is_that_of_the_tried_values(beside, at_edge):
+    """A value without runs is not tried; a diverged one is."""
+    assert select(np.array([[beside] * 2, [1.0, 1.1], [2.0, 2.1]])).at_edge == at_edge
