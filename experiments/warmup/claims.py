@@ -80,8 +80,7 @@ class GroupQuestion(NamedTuple):
     source: str  # the paper's figure or section
     measure: Callable[[Any, Config], Contrast]  # (table, config) → the measured value
     claimed: tuple[float, float]  # the region, as in `lvp.analysis.claims.judge`
-    variant: str = ""  # which of the measurements that test the statement; {reference} is the reference warm-up
-    warmup: float | None = None  # a warm-up that it needs besides the reference warm-up
+    variant: str = ""  # which of the measurements that test the statement
 
 
 def _settings(name: str, config: Config) -> tuple[tuple[str, float], ...]:
@@ -103,11 +102,10 @@ def _gap(name: str):
     return measure
 
 
-def _gap_to(name: str, fraction: float | None = None):
-    """The gap of a group to a warm-up; None is the reference warm-up."""
+def _gap_to(name: str, warmup: float):
+    """The gap of a group to a warm-up."""
 
     def measure(table, config: Config) -> Contrast:
-        warmup = fraction or config.reference
         at_rates = gap_at_best_rates(table, config, name, warmup).in_words()
         note = f"{NATS} without warm-up minus that with {warmup:.0%}, {ALLOWED}; at the selected rates {at_rates}"
         measured = gap(table, config, name, [warmup])
@@ -147,31 +145,25 @@ def _stable_gap(name: str):
     return measure
 
 
-def _gaps(name: str, source: str) -> list[GroupQuestion]:
-    """Whether a group keeps a gap to its best warm-up, to the reference warm-up and to the paper's."""
+def _gaps(name: str, source: str, config: Config) -> list[GroupQuestion]:
+    """Whether a group keeps a gap to its best warm-up, to the reference warm-up and to the paper's if it was run."""
     statement = f"without warm-up {name} ends at a higher loss"
+    warmups = [config.reference] + [PAPER_WARMUP] * (PAPER_WARMUP in set(config.warmups) - {config.reference})
     return [
         GroupQuestion((name,), statement, source, _gap(name), GAP, "than with the best warm-up"),
-        GroupQuestion((name,), statement, source, _gap_to(name), GAP, "than with {reference:.0%} of warm-up"),
-        GroupQuestion(
-            (name,),
-            statement,
-            source,
-            _gap_to(name, PAPER_WARMUP),
-            GAP,
-            f"than with {PAPER_WARMUP:.0%} of warm-up",
-            PAPER_WARMUP,
-        ),
+        *[
+            GroupQuestion((name,), statement, source, _gap_to(name, w), GAP, f"than with {w:.0%} of warm-up")
+            for w in warmups
+        ],
     ]
 
 
 def _smaller_gap(name: str):
     """AdamW's gap minus the gap of a group."""
-    than = A
 
     def measure(table, config: Config) -> Contrast:
-        plus, minus = [((than, 0.0),), _settings(name, config)], [_settings(than, config), ((name, 0.0),)]
-        note = f"{than}'s gap minus {name}'s gap, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
+        plus, minus = [((A, 0.0),), _settings(name, config)], [_settings(A, config), ((name, 0.0),)]
+        note = f"{A}'s gap minus {name}'s gap, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
         return _contrast(table, config, plus, minus, note)
 
     return measure
@@ -291,118 +283,124 @@ HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR
 UNCORRECTED, ALONE = "AdamW, no β₁ correction", "LionAR, high momentum only"
 RRC = "representation_change"
 HIGH = "high momentum, Nesterov's form and inverse bias correction"
-QUESTIONS = [
-    *_gaps(A, "figure 1"),
-    GroupQuestion(
-        (A,),
-        "without warm-up AdamW ends at a higher loss",
-        "figure 1",
-        _gap_at_one_rate,
-        GAP,
-        "than with {reference:.0%} of warm-up at the same rate",
-    ),
-    GroupQuestion(
-        (A,),
-        "AdamW without warm-up trains faster at first than with warm-up at one rate",
-        "section 3",
-        _faster,
-        ABOVE_ZERO,
-    ),
-    GroupQuestion(
-        (A, UNCORRECTED),
-        "the excess of AdamW's first updates comes mostly from the correction of β₁'s bias",
-        "section 4",
-        _of_the_correction,
-        MOST,
-    ),
-    *_gaps(N, "figure 2"),
-    GroupQuestion(
-        (N,),
-        "without warm-up LionA ends at a higher loss",
-        "figure 2",
-        _stable_gap(N),
-        GAP,
-        "than with {reference:.0%}, at the largest rate that is stable without",
-    ),
-    *_gaps(R, "figure 3"),
-    *[
+
+
+def questions(config: Config) -> list[GroupQuestion]:
+    """The questions of figures 1 to 3 and 5 and of sections 3 and 4."""
+    return [
+        *_gaps(A, "figure 1", config),
         GroupQuestion(
-            (A, name),
-            "warm-up lowers the final loss less than under AdamW",
-            "figures 2 and 3",
-            _smaller_gap(name),
+            (A,),
+            "without warm-up AdamW ends at a higher loss",
+            "figure 1",
+            _gap_at_one_rate,
+            GAP,
+            f"than with {config.reference:.0%} of warm-up at the same rate",
+        ),
+        GroupQuestion(
+            (A,),
+            "AdamW without warm-up trains faster at first than with warm-up at one rate",
+            "section 3",
+            _faster,
             ABOVE_ZERO,
-            name,
-        )
-        for name in (N, R)
-    ],
-    *[
+        ),
         GroupQuestion(
-            (name,),
-            "the first update exceeds the median update at constant rate",
-            "figures 1 to 3",
-            _early(name, measure),
-            ABOVE_ZERO,
-            f"{name}, {words}",
-        )
-        for name, measure, words in (
-            (A, "norm", "norm of the update"),
-            (N, "angle", "angle of the update"),
-            (R, RRC, "relative change of representations"),
-        )
-    ],
-    *[
+            (A, UNCORRECTED),
+            "the excess of AdamW's first updates comes mostly from the correction of β₁'s bias",
+            "section 4",
+            _of_the_correction,
+            MOST,
+        ),
+        *_gaps(N, "figure 2", config),
         GroupQuestion(
-            (name,),
-            "updates follow the schedule within 10%",
-            "figures 2 and 3",
-            _follows(name, measure),
-            WITHIN,
-            f"{name}, {measure}",
-        )
-        for name, measure in ((N, "norm"), (R, "angle"))
-    ],
-    *[
+            (N,),
+            "without warm-up LionA ends at a higher loss",
+            "figure 2",
+            _stable_gap(N),
+            GAP,
+            f"than with {config.reference:.0%}, at the largest rate that is stable without",
+        ),
+        *_gaps(R, "figure 3", config),
+        *[
+            GroupQuestion(
+                (A, name),
+                "warm-up lowers the final loss less than under AdamW",
+                "figures 2 and 3",
+                _smaller_gap(name),
+                ABOVE_ZERO,
+                name,
+            )
+            for name in (N, R)
+        ],
+        *[
+            GroupQuestion(
+                (name,),
+                "the first update exceeds the median update at constant rate",
+                "figures 1 to 3",
+                _early(name, measure),
+                ABOVE_ZERO,
+                f"{name}, {words}",
+            )
+            for name, measure, words in (
+                (A, "norm", "norm of the update"),
+                (N, "angle", "angle of the update"),
+                (R, RRC, "relative change of representations"),
+            )
+        ],
+        *[
+            GroupQuestion(
+                (name,),
+                "updates follow the schedule within 10%",
+                "figures 2 and 3",
+                _follows(name, measure),
+                WITHIN,
+                f"{name}, {measure}",
+            )
+            for name, measure in ((N, "norm"), (R, "angle"))
+        ],
+        *[
+            GroupQuestion(
+                (than, R),
+                "without warm-up, doubling the best rate costs more loss than under LionAR",
+                "figure 3",
+                _larger_rates(than, factor),
+                ABOVE_ZERO,
+                f"{than}, {words}",
+            )
+            for than in (A, N)
+            for factor, words in zip(
+                LARGER_RATES[R], ("both rates × 2", "both steps × 2 (LionAR's rate × 4)"), strict=True
+            )
+        ],
         GroupQuestion(
-            (than, R),
-            "without warm-up, doubling the best rate costs more loss than under LionAR",
-            "figure 3",
-            _larger_rates(than, factor),
-            ABOVE_ZERO,
-            f"{than}, {words}",
-        )
-        for than in (A, N)
-        for factor, words in zip(LARGER_RATES[R], ("both rates × 2", "both steps × 2 (LionAR's rate × 4)"), strict=True)
-    ],
-    GroupQuestion(
-        (HELD,), "LionAR that holds the RRC gains nothing from warm-up", "figure 5", _if_held(_gap(HELD)), NO_GAP
-    ),
-    GroupQuestion(
-        (R, HELD), "LionAR that holds the RRC is worse than LionAR", "figure 5", _if_held(_worse(HELD)), ABOVE_ZERO
-    ),
-    GroupQuestion(
-        (R, STILL), "LionAR without momentum ends at least 0.05 nats above LionAR", "figure 5", _worse(STILL), MUCH
-    ),
-    GroupQuestion((HIGH_R,), f"LionAR with {HIGH} needs no warm-up", "figure 5", _gap(HIGH_R), NO_GAP),
-    GroupQuestion(
-        (HIGH_R, ALONE),
-        "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",
-        "figure 5",
-        _of_the_adjustments,
-        MINOR,
-    ),
-    GroupQuestion((HIGH_N,), f"LionA with {HIGH} needs warm-up", "figure 5", _gap(HIGH_N), GAP),
-]
+            (HELD,), "LionAR that holds the RRC gains nothing from warm-up", "figure 5", _if_held(_gap(HELD)), NO_GAP
+        ),
+        GroupQuestion(
+            (R, HELD), "LionAR that holds the RRC is worse than LionAR", "figure 5", _if_held(_worse(HELD)), ABOVE_ZERO
+        ),
+        GroupQuestion(
+            (R, STILL), "LionAR without momentum ends at least 0.05 nats above LionAR", "figure 5", _worse(STILL), MUCH
+        ),
+        GroupQuestion((HIGH_R,), f"LionAR with {HIGH} needs no warm-up", "figure 5", _gap(HIGH_R), NO_GAP),
+        GroupQuestion(
+            (HIGH_R, ALONE),
+            "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",
+            "figure 5",
+            _of_the_adjustments,
+            MINOR,
+        ),
+        GroupQuestion((HIGH_N,), f"LionA with {HIGH} needs warm-up", "figure 5", _gap(HIGH_N), GAP),
+    ]
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of figures 1 to 3 and 5 and of sections 3 and 4 whose groups were run.
+    """The claims of the questions whose groups were run.
 
     Claims about groups whose momentum is too long for the steps are included in any case.
     """
-    others = {None, *config.warmups} - {config.reference}
-    asked = [each for each in QUESTIONS if set(each.groups) <= set(config.groups) or long_momentum(each.groups, config)]
-    return [_answer(each, table, config, context) for each in asked if each.warmup in others]
+    groups = set(config.groups)
+    asked = [each for each in questions(config) if set(each.groups) <= groups or long_momentum(each.groups, config)]
+    return [_answer(each, table, config, context) for each in asked]
 
 
 def _answer(asked: GroupQuestion, table, config: Config, context) -> Claim:
@@ -419,7 +417,7 @@ def _answer(asked: GroupQuestion, table, config: Config, context) -> Claim:
         **in_setting(f"{PAPER_C}, {asked.source}", words, of_paper=config.width == PRESETS["paper"].width),
         claimed=asked.claimed,
         unit=measured.unit,
-        variant=asked.variant.format(reference=config.reference),
+        variant=asked.variant,
         note="; ".join(filter(None, (measured.note, region, seeds, setting_of(config)))),
     )
     reason = long_momentum(asked.groups, config) or measured.reason

@@ -10,11 +10,8 @@ from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_ste
 from lvp.experiments.warmup.config import CURVES_GROUP, GROUPS, Config, rates_of
 
 FIGURES = {"AdamW": 1, "LionA": 2, "LionAR": 3}  # optimizer → figure of Kosson et al. 2024
-HIGH_MOMENTUM = {  # as `FIGURES`, for a sweep that trains none of these optimizers
-    "LionAR, high momentum": 5,
-    "LionAR, high momentum only": 5,
-    "LionA, high momentum": 5,
-}
+# As `FIGURES`, for a sweep that trains none of these optimizers.
+HIGH_MOMENTUM = {name: 5 for name, group in GROUPS.items() if group.momentum_field == "high_momentum"}
 # (group, measure) in the panel of first updates. LionA holds the norm and LionAR the angle; the next measure follows.
 FIRST: tuple[tuple[str, str], ...] = (
     ("AdamW", "norm"),
