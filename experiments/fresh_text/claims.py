@@ -19,7 +19,8 @@ LEAST_P = 0.05  # of the scatter about the power law
 COST = 1.0  # % of the loss: a small cost of twice or half the best ratio
 FACTOR = 2.0  # two ratios within this factor are alike
 HAYOU, KALRA = "Hayou & Liu 2025, table 2", "Kalra & Barkeshli 2026, abstract"
-CANDIDATES = {0.0: "one rate for all", 0.5: HAYOU, 1.0: KALRA}  # power of d → who claims it
+HALF = 0.5  # the power of d in the claim about the ratio
+CANDIDATES = {0.0: "a constant ratio", HALF: HAYOU, 1.0: KALRA}  # power of d → who claims it
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -58,9 +59,9 @@ def _growths(
         question = Question(
             statement=f"the best ratio η_E/η_hidden grows as d^(1/2), power within {NEAR:g}, not as d^0 or d",
             source=f"{OUR_RESULT}, after {HAYOU}",
-            paper_value=0.5,
-            claimed=(0.5 - NEAR, 0.5 + NEAR),
-            rivals=(0.0, 1.0),
+            paper_value=HALF,
+            claimed=_near(HALF),
+            rivals=_others(HALF),
             variant=f"{where}, {unit}",
             unit="power of d",
             note="; ".join([_note(readings, fit), *_as_claims(fit.power)])
@@ -70,11 +71,18 @@ def _growths(
         yield question, fit, {name: law(config, others, entered).power for name, others in rest.items()}
 
 
+def _near(power: float) -> tuple[float, float]:
+    return power - NEAR, power + NEAR
+
+
+def _others(power: float) -> tuple[float, ...]:
+    return tuple(other for other in CANDIDATES if other != power)
+
+
 def _as_claims(measured: Measurement) -> Iterator[str]:
     """The verdict on each candidate power of d, in words."""
     for power, source in CANDIDATES.items():
-        rivals = tuple(other for other in CANDIDATES if other != power)
-        yield f"as d^{power:g} ({source}): {judge(*measured, claimed=(power - NEAR, power + NEAR), rivals=rivals)}"
+        yield f"as d^{power:g} ({source}): {judge(*measured, claimed=_near(power), rivals=_others(power))}"
 
 
 def _rates(where: str) -> Question:
@@ -84,7 +92,7 @@ def _rates(where: str) -> Question:
         variant=where,
         source=f"{OUR_RESULT}, after {HAYOU}",
         paper_value=-0.5,
-        claimed=(-0.5 - NEAR, -0.5 + NEAR),
+        claimed=_near(-0.5),
         rivals=(0.0, -1.0),
         unit="power of d",
         note="asked after the records of d 48 to 128 with LayerNorm; each rate at its own tuned η_hidden",
@@ -105,11 +113,9 @@ def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
         paper_value=None,
         claimed=(LEAST_P, 1.0),
         unit="p-value",
-        note=f"p-value of the scatter about the power law, above {LEAST_P:g}; a larger one does not show that the "
-        "law is right, so it decides nothing",
+        note=f"p-value of the scatter about the power law; at most {LEAST_P:g} contradicts, more decides nothing",
     )
-    p = fit.lack_of_fit
-    return question, _exactly(p) if p < LEAST_P else Measurement(p, None)
+    return question, Measurement.p_value(fit.lack_of_fit, LEAST_P)
 
 
 def _stability(where: str, fit: Law) -> tuple[Question, Measurement]:
@@ -193,12 +199,13 @@ def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
     known = np.isfinite(difference) and np.isfinite(half)
     measured = Measurement.plus_minus(difference, half).exp() if known else Measurement(np.nan, None)
     question = Question(
-        statement=f"with decay and a schedule, or with Muon, the best ratio stays within a factor of {FACTOR:g}",
+        statement=f"with other training settings the best ratio is within a factor of {FACTOR:g} of that of "
+        f"{base.group.label}",
         variant=reading.group.label,
         source=OUR_RESULT,
         paper_value=None,
         claimed=(1 / FACTOR, FACTOR),
         unit="ratio",
-        note=f"best ratio over that of {base.group.label} with Adam at constant rates, each at its own tuned η_hidden",
+        note="quotient of the two best ratios, each at its own tuned η_hidden",
     )
     return question, measured

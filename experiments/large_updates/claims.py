@@ -83,7 +83,7 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
     if not groups:
         return
     # The paper excepts the largest scale without frozen biases.
-    excepted = [(name, scale) for name, scale in groups if scale != config.largest or "frozen" in name]
+    excepted = [(name, scale) for name, scale in groups if scale != config.largest or GROUPS[name].frozen]
     falls = "final accuracy falls with the fraction of dead ReLUs"
     unrelated = f"except at × {config.largest:g} unfrozen, final accuracy does not correlate with the stable rank"
     for statement, place, said, values, claimed, used in (

@@ -84,11 +84,10 @@ def _scatter(table, config: Config, context) -> Iterator[Claim]:
             claimed=(0.0, LEAST_P),
             variant=f"about {line}",
             unit="p-value",
-            note=f"p of the scatter about the line under the noise of the seeds, at most {LEAST_P:g}; a larger one "
-            "decides nothing; about d^(−1/2) another power counts as scatter",
+            note=f"p-value of the scatter about the line under the noise of the seeds; at most {LEAST_P:g} supports, "
+            "more decides nothing; about d^(−1/2) another power counts as scatter",
         )
-        measured = Measurement(p, (p, p) if p <= LEAST_P else None)
-        yield question.answer(measured, context, Seeds(config.seeds, config.tuning_seeds))
+        yield question.answer(Measurement.p_value(p, LEAST_P), context, Seeds(config.seeds, config.tuning_seeds))
 
 
 def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Question, Measurement, tuple[float, ...]]]:

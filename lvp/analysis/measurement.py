@@ -36,6 +36,11 @@ class Measurement(NamedTuple):
         return cls(float(value), (float(value - half), float(value + half)))
 
     @classmethod
+    def p_value(cls, value: float, limit: float) -> "Measurement":
+        """A p-value, exactly known if it is at most `limit`. A larger one decides nothing and has no interval."""
+        return cls(float(value), (float(value), float(value)) if value <= limit else None)
+
+    @classmethod
     def correlation(cls, first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> "Measurement":
         """Pearson's correlation of independent pairs, with Fisher's interval; unknown for fewer than four pairs."""
         pairs = np.array([first, second], float)
