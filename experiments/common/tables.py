@@ -35,7 +35,7 @@ def _matches(table, columns: Mapping[str, Any]) -> np.ndarray:
 def _equal(recorded: np.ndarray, value: Any) -> np.ndarray:
     """Mask [rows]: the column holds the value. Floats are equal up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
     if isinstance(value, float) and recorded.dtype.kind == "f":
-        return np.isclose(recorded, value, rtol=1e-9, atol=0)
+        return np.abs(recorded - value) <= 1e-9 * abs(value)
     if isinstance(value, str | int | None):
         return np.asarray(recorded == value, bool)
     return np.array([_same(each, value) for each in recorded.tolist()], bool)
@@ -104,7 +104,8 @@ def _loss_at(steps: int, final_fraction: float, curve_steps, curve_losses) -> fl
 
 def finished_by_seed(table, columns: Mapping[str, Any], seeds: Sequence[int]):
     """One row per seed, of the finished runs whose columns hold the given values; NaN in the row of any other seed."""
-    return select(table, {**columns, "status": "finished"}).set_index("run.seed").reindex(list(seeds))
+    found = select(table, {**columns, "status": "finished"})
+    return found.set_index(found["run.seed"].to_numpy()).reindex(list(seeds))
 
 
 def lists_by_row(rows, column: str, shape: tuple[int, ...]) -> np.ndarray:

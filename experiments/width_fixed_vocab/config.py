@@ -1,6 +1,7 @@
 """The configuration of `width_fixed_vocab` at every preset, and its settings."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 
 from lvp.errors import InputError
@@ -8,7 +9,7 @@ from lvp.experiments.common.checks import check_seeds, sorted_values
 from lvp.experiments.common.decoder_runs import DecoderRuns, geometric, hidden_rate
 from lvp.experiments.common.experiment import SettingRuns
 from lvp.models.configs import OMITTED
-from lvp.parametrization import table
+from lvp.parametrization import Table, table
 from lvp.training import Run, check_positive
 
 DESIGNS = ("full", "star")
@@ -139,9 +140,14 @@ def points(config: Config) -> list[tuple[float, float, dict[str, float]]]:
     return list(product(config.rates, config.hidden_rates, factors))
 
 
+@cache
+def _lvp(width: int, vocab: int) -> Table:
+    return table("lvp", width=width, vocab=vocab)
+
+
 def run(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Run:
     """The run of LVP at η_E = `rate` and η_H = `hidden`/d, with factors on η_W, σ_E and σ_W."""
-    lvp = table("lvp", width=width, vocab=vocab)
+    lvp = _lvp(width, vocab)
     rates = {"embedding": rate, "output": hidden_rate(hidden, width) * factors["output_rate_factors"]}
     stds = {
         "embedding": lvp["embedding"].init_std * factors["embedding_std_factors"],

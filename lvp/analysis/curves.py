@@ -114,7 +114,7 @@ def optima(
     ]
 
 
-@functools.lru_cache(maxsize=512)  # summary, claims and figure of a report read the same curves
+@functools.lru_cache(maxsize=4096)  # summary, claims and figure of a report read the same curves
 def _read_once(
     rates: tuple[float, ...],
     runs: bytes,
