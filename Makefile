@@ -18,7 +18,7 @@ figure: $(VENV)/.installed
 LONG_FIRST = --dist loadfile --no-loadscope-reorder
 LONG_FIRST += tests/benchmarks tests/faults tests/sweeps tests/experiments tests/lvp tests/docs
 test: $(VENV)/.installed
-	$(RUN) -m pytest -n 3 $(LONG_FIRST)
+	$(RUN) -m pytest -n 2 $(LONG_FIRST)
 
 test-slow: $(VENV)/.installed
 	$(RUN) -m pytest -m slow -n 2 --durations=40 $(LONG_FIRST)

@@ -19,7 +19,7 @@ from tests.sweeps.small_disk import disk  # noqa: F401  fixture
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 WIKITEXT2 = Path(os.environ.get("LVP_WIKITEXT2", Path(__file__).parents[2] / "shared/data/wikitext-2"))
-MEMORY_LIMIT = 2**30  # bytes that a process may hold at the start of the next module
+MEMORY_LIMIT = 2**31  # bytes that a process may hold at the start of the next module
 
 
 def pytest_addoption(parser):

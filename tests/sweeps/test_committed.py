@@ -24,8 +24,14 @@ GALLERY = (DOCS / "gallery.md").read_text()
 REPUBLISHED = "width_vocab/laptop-wikitext2-adaptive"  # published in the present format
 
 
-def test_readme_docs_and_evidence_agree_with_the_records():
-    texts = committed.texts(committed.committed())
+@pytest.fixture(scope="module")
+def results():
+    """All committed results by name. Reading them checks the digests of all records, which takes seconds."""
+    return {each.name: each for each in committed.committed()}
+
+
+def test_readme_docs_and_evidence_agree_with_the_records(results):
+    texts = committed.texts(list(results.values()))
     made = {committed.README, DOCS / "claims.md", DOCS / "gallery.md", committed.COMMITTED / evidence.FILE.name}
     assert made <= set(texts)
     for path, text in texts.items():
@@ -35,10 +41,9 @@ def test_readme_docs_and_evidence_agree_with_the_records():
         assert len(filled) == text.count("<!-- results ") and all(filled)
 
 
-def test_every_committed_result_is_complete_and_has_a_figure():
-    results = committed.committed()
-    assert [each.folder for each in results] == list(SWEEPS)
-    for each in results:
+def test_every_committed_result_is_complete_and_has_a_figure(results):
+    assert [each.folder for each in results.values()] == list(SWEEPS)
+    for each in results.values():
         assert (each.folder / "figure.png").exists() and (each.folder / "figure.svg").exists()
         others = {r["sweep"] for r in each.rows} - {each.sweep["sweep"]}  # all records may be of other sweeps
         assert others == set(each.sweep.get("reused", []))
@@ -56,9 +61,9 @@ NAMES = [f"{folder.parent.name}/{folder.name}" for folder in SWEEPS]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OLDER])
-def test_the_code_names_committed_runs_as_their_records_do(name):
+def test_the_code_names_committed_runs_as_their_records_do(name, results):
     """A run is found again by the hash of its configuration, so no key and no value of it may change."""
-    result = committed.result(name)
+    result = results[name]
     named = {records.config_hash(row["config"]): row["hash"] for row in result.rows}
     assert all(hash_ == recorded for hash_, recorded in named.items())
     cells = [(row["config"]["cell"], row["config"]["data"]) for row in result.rows]
@@ -83,9 +88,9 @@ def test_the_code_names_committed_runs_as_their_records_do(name):
 
 
 @pytest.mark.slow
-def test_committed_figures_redraw_unchanged():
+def test_committed_figures_redraw_unchanged(results):
     """`tests/lvp/analysis/test_noisy_figures.py` has the negative controls of `same_picture`."""
-    for each in committed.committed():
+    for each in results.values():
         assert figure_style.same_picture(each.figure(), each.folder / "figure"), each.name
 
 
@@ -99,9 +104,9 @@ def test_a_committed_result_by_name():
 
 
 @pytest.fixture
-def finished(monkeypatch, tmp_path):
+def finished(results, monkeypatch, tmp_path):
     """The arguments of `publish` for a committed result. It writes into a temporary directory."""
-    done = committed.result(REPUBLISHED)
+    done = results[REPUBLISHED]
     monkeypatch.setattr(committed, "COMMITTED", tmp_path)
     return {**done.sweep, "hash": done.sweep["sweep"], "planned": len(done.rows)}, done.rows
 
@@ -192,17 +197,22 @@ def record(commit, **changes):
     return {"hash": "h", "config": {"cell": {}}, "outcome": {}, "provenance": source | changes}
 
 
-def shown(claim="unresolved", **changes):
-    """A result with one record and one claim."""
-    one = dataclasses.replace(committed.result("width_vocab/laptop-wikitext2"), rows=[record("abc")])
+@pytest.fixture
+def shown(results):
+    """shown(claim, **changes) is a result with one record and one claim."""
+    one = dataclasses.replace(results["width_vocab/laptop-wikitext2"], rows=[record("abc")])
     place = {"experiment": "width_vocab", "preset": "laptop", "corpus": "wikitext2", "commit": "abc"}
-    measured = {"paper_value": None, "value": None, "interval": None, "verdict": claim}
-    claims = [Claim(statement="it falls", source="figure 3", **measured, **place)]
-    experiment = dataclasses.replace(one.experiment, claims=lambda *_: claims)
-    return dataclasses.replace(one, **({"experiment": experiment} | changes))
+
+    def changed(claim="unresolved", **changes):
+        measured = {"paper_value": None, "value": None, "interval": None, "verdict": claim}
+        claims = [Claim(statement="it falls", source="figure 3", **measured, **place)]
+        experiment = dataclasses.replace(one.experiment, claims=lambda *_: claims)
+        return dataclasses.replace(one, **({"experiment": experiment} | changes))
+
+    return changed
 
 
-def test_the_gallery_depends_on_the_records():
+def test_the_gallery_depends_on_the_records(shown):
     before = committed.gallery([shown()], DOCS)
     assert "**unresolved**: it falls" in before and "commit abc, on cpu" in before
     missing = re.findall(r"^- .*, figure 5 \(`(\w+)`\): no result is committed$", before, re.MULTILINE)
@@ -212,7 +222,7 @@ def test_the_gallery_depends_on_the_records():
         assert committed.gallery([changed], DOCS) != before
 
 
-def test_a_result_with_little_origin_is_shown():
+def test_a_result_with_little_origin_is_shown(shown):
     reused = shown(sweep=shown().sweep | {"packing": None})  # all runs were taken from other sweeps
     assert "workers" in committed.gallery([shown()], DOCS)
     assert "workers" not in committed.gallery([reused], DOCS) + committed.results_table([reused])

@@ -124,15 +124,20 @@ def test_training_equals_a_plain_optax_loop(make, rule, tokens):
     params = optim.initialize(tx, model.init(keys[0]), keys[1])
     state, losses = tx.init(params), []
 
+    @jax.jit
     def loss_of(params, windows):
         log_p = jax.nn.log_softmax(model.apply(params, windows[:, :-1]))
         return -jnp.take_along_axis(log_p, windows[:, 1:, None], axis=-1).mean()
 
-    for step in range(RUNS.steps):
+    @jax.jit
+    def step_of(params, state, step):
         windows = source.batch(keys[2], step, RUNS.batch, RUNS.context)
         loss, gradient = jax.value_and_grad(loss_of)(params, windows)
         updates, state = tx.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state, loss
+
+    for step in range(RUNS.steps):
+        params, state, loss = step_of(params, state, step)
         losses.append(float(loss))
     np.testing.assert_allclose(outcome.curve_losses, losses, rtol=2e-5)
     parts = [tokens[None, start : start + RUNS.context + 1] for start in range(300, len(tokens) - 1, RUNS.context)]

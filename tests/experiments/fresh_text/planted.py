@@ -60,7 +60,7 @@ def table_of(config, runs_by_label, planted):
                 train = planted.loss(GROUPS[name], settings[label], run, np.array(STEPS) / 20).tolist()
                 curve = {"curve_steps": STEPS, "curve_losses": train}
                 outcome = {"status": "finished", "valid_bits_per_byte": train[-1], **curve}
-                row = {"config": {"cell": setting, "lane": asdict(run)}, "outcome": outcome, "provenance": {}}
+                row = {"config": {"cell": setting, "lane": vars(run)}, "outcome": outcome, "provenance": {}}
                 rows.append({"hash": str(len(rows)), **row})
     return records.table(rows)
 

@@ -1,7 +1,7 @@
 """fresh_text: planted powers of d and m are recovered, no judging seed selects, and no row is drawn twice."""
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -44,7 +44,7 @@ def test_blocks_share_the_runs_of_the_same_shape():
     def configs(preset, label, group=""):
         settings = {c.label: c for c in fresh_text.config.settings(fresh_text.PRESETS[preset])}
         planned = settings[label + group]
-        return [(records.configuration(planned.setting), asdict(run)) for run in planned.runs]
+        return [(records.configuration(planned.setting), vars(run)) for run in planned.runs]
 
     for label in ("d 64, m 1024", "d 128, m 1024"):
         assert configs("laptop", label) == configs("vocabulary", label)

@@ -190,6 +190,7 @@ def test_chunks_and_resumption_change_no_bit(program, data):
     assert whole == cut == resumed
 
 
+@pytest.mark.slow
 def test_groups_share_one_compilation(program, data):
     program.compile(data)
     compiled = program.advance

@@ -50,13 +50,13 @@ def table_of(config, runs_by_label, gaps, entries=PLANTED):
             gap = 0.0 if size_name == BASE else gaps[name] + 0.001 * noise.normal()
             losses[label_of[size_name, name], repr(planned)] = 2 * (1 + gap) + 0.1 * np.log(constant / 0.2) ** 2
     rows = []
-    settings = {c.label: c.setting for c in leaderboard.config.settings(config, entries)}
+    described = {c.label: asdict(c.setting) for c in leaderboard.config.settings(config, entries)}
     for label, runs in runs_by_label.items():
         for run in runs:
             loss = losses[label, repr(run)] * (1 + 0.001 * run.seed)
             diverged = {"status": "diverged", "valid_bits_per_byte": None}
             outcome = {"status": "finished", "valid_bits_per_byte": loss} if np.isfinite(loss) else diverged
-            config_of = {"cell": asdict(settings[label]), "lane": asdict(run)}
+            config_of = {"cell": described[label], "lane": vars(run)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 

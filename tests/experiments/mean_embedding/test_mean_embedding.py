@@ -45,10 +45,11 @@ def table_of(config, settings, r_squared=0.85, scale=1 / 512):
     for label, setting, runs, _ in settings:
         name, head = label.rsplit(", ", 1)
         rates = getattr(config, mean_embedding.config.OPTIMIZERS[name].rates_field)
+        described = asdict(setting)
         for run in runs:
             planted = DRIFT[name] if head == "untied" or "Coupled" not in name else 0.01
             made = outcome(setting, run, planted, rates[1], r_squared, scale, run.seed)
-            config_of = {"cell": asdict(setting), "lane": asdict(run)}
+            config_of = {"cell": described, "lane": vars(run)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
     return records.table(rows)
 

@@ -43,14 +43,15 @@ def table_of(planted, runs_by_label, config=CONFIG, noise=2e-4, diverged=()):
         run = run_of(config, ENTRIES[name], size, constant, seed)
         losses[size_name, repr(run)] = np.inf if constant in diverged else loss
     settings = {c.label: c.setting for c in rate_transfer.EXPERIMENT.settings(config)}
+    described = {label: asdict(setting) for label, setting in settings.items()}
     rows = []
     for label, run in ((label, run) for label, runs in runs_by_label.items() for run in runs):
         size_name = next(name for name, size in config.sizes.items() if size.width == settings[label].model.width)
         loss = losses[size_name, repr(run)]
         finished = {"status": "finished", "valid_bits_per_byte": loss}
         outcome = finished if np.isfinite(loss) else {"status": "diverged", "valid_bits_per_byte": None}
-        described = {"cell": asdict(settings[label]), "lane": asdict(run)}
-        rows.append({"hash": str(len(rows)), "config": described, "outcome": outcome, "provenance": {}})
+        config_of = {"cell": described[label], "lane": vars(run)}
+        rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
 

@@ -19,6 +19,7 @@ def table_of(config, runs_by_label, loss):
     """Returns the table of planted runs. `loss`: (group, hidden rate times d) → validation loss without noise."""
     rows = []
     for group in groups(config):
+        described = asdict(setting_of(config, group, 64))
         for constant in config.rates_times_width:
             for seed in config.seeds:
                 planned = run(config, group, 64, constant, seed)
@@ -26,7 +27,7 @@ def table_of(config, runs_by_label, loss):
                     continue
                 noise = 0.002 * np.random.default_rng([seed, len(rows)]).normal() + 0.01 * seed
                 outcome = {"status": "finished", "valid_bits_per_byte": loss(group, constant) + noise}
-                config_of = {"cell": asdict(setting_of(config, group, 64)), "lane": asdict(planned)}
+                config_of = {"cell": described, "lane": vars(planned)}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 

@@ -1,6 +1,6 @@
 """The settings of `vocab_effect`, and its powers and claims on tables with planted optima."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
             loss = 3 + 0.1 * np.log(run.learning_rates["embedding"] / best) ** 2 + noise * rng.standard_normal()
             outcome = {"status": "finished", "train_loss": loss, "curve_steps": [10, 60, 100]}
             outcome["curve_losses"] = [loss + 2, loss + 1, loss]
-            configured = {"cell": configuration(setting.setting), "lane": asdict(run)}
+            configured = {"cell": configuration(setting.setting), "lane": vars(run)}
             rows.append({"hash": "", "config": configured, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 

@@ -68,11 +68,11 @@ def table_of(config, settings):
         (runs, setting) = [
             (c.runs, c.setting) for c in settings if c.setting == warmup_runs.group_setting(config, name)
         ][0]
-        momentum = warmup_runs.momentum_of(config, name)
+        described, momentum = asdict(setting), warmup_runs.momentum_of(config, name)
         for run in runs:
             if set(run.options.values()) == {momentum}:
                 made = outcome(config, name, run.learning_rates["hidden"], run.warmup_steps, run.seed)
-                config_of = {"cell": asdict(setting), "lane": asdict(run)}
+                config_of = {"cell": described, "lane": vars(run)}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
     return records.table(rows)
 

@@ -1,8 +1,7 @@
 """width_fixed_vocab: the runs of its designs, claims that follow the data, and the analysis of a decoder's table."""
 
-import json
 from collections import defaultdict
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -163,8 +162,8 @@ def rows_of(config, runs, loss, diverged):
         if not diverged(d, *point):
             outcome = {"status": "finished", "train_loss": float(loss(d, *point))}
         shape = {"model": {"width": d, "vocab": config.vocab}}
-        rows.append({"hash": "", "config": {"cell": shape, "lane": asdict(run)}, "outcome": outcome, "provenance": {}})
-    return json.loads(records.dumps(rows))
+        rows.append({"hash": "", "config": {"cell": shape, "lane": vars(run)}, "outcome": outcome, "provenance": {}})
+    return rows
 
 
 def stages(config, loss, diverged):

@@ -45,7 +45,7 @@ def small():
     ],
     ids=str,
 )
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [False, slow(True)])
 def test_residual_projections_have_their_init_factors(change, factors, scan):
     plain, changed = (
         decoder(dataclasses.replace(SMALL, scan=scan, **given)).init(jax.random.key(0)) for given in ({}, change)
@@ -61,8 +61,8 @@ def test_residual_projections_have_their_init_factors(change, factors, scan):
 
 def test_the_exact_gelu_is_another_function_and_both_are_close(small):
     model, params, tokens = small
-    exact = decoder(dataclasses.replace(SMALL, gelu="exact")).apply(params, tokens)
-    difference = np.abs(exact - model.apply(params, tokens)).max()
+    exact = jax.jit(decoder(dataclasses.replace(SMALL, gelu="exact")).apply)(params, tokens)
+    difference = np.abs(exact - jax.jit(model.apply)(params, tokens)).max()
     assert 1e-6 < difference < 0.01
 
 
@@ -206,7 +206,7 @@ def test_sinusoidal_positions_have_norm_sqrt_half_width():
     assert sinusoidal_positions(4, 7).shape == (4, 7)
 
 
-@forms("default", "all three")
+@forms("all three")
 def test_bfloat16_is_close_to_float32(form):
     high = dataclasses.replace(SMALL, **form)
     low = dataclasses.replace(high, dtype="bfloat16")

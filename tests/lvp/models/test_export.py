@@ -98,8 +98,9 @@ def test_transformers_gives_the_same_logits(name, tmp_path):
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_a_form_that_transformers_lacks_is_one_line(config, field):
+    shapes = jax.eval_shape(decoder(config).init, jax.random.key(0))
     with pytest.raises(InputError, match=f"^transformers has no model with {field} and .* lvp.models.load$"):
-        form(config, drawn(config))
+        form(config, jax.tree.map(lambda x: np.full(x.shape, 0.2, x.dtype), shapes))
 
 
 def test_a_directory_with_files_is_refused(tmp_path):

@@ -154,7 +154,7 @@ def test_attention_has_the_gradients_of_the_library_s_attention(groups):
     mask = jnp.asarray(np.tril(np.ones((13, 13), bool)) & ~np.tril(np.ones((13, 13), bool), -5))[None, None]
 
     def gradients(attention):
-        return jax.grad(lambda *qkv: (attention(*qkv) * weights).sum(), (0, 1, 2))(*map(jnp.asarray, (q, k, v)))
+        return jax.jit(jax.grad(lambda *qkv: (attention(*qkv) * weights).sum(), (0, 1, 2)))(q, k, v)
 
     expected = gradients(lambda *qkv: jax.nn.dot_product_attention(*qkv, mask=mask))
     for got, want in zip(gradients(lambda *qkv: causal_attention(*qkv, 16, 5)), expected, strict=True):
@@ -174,13 +174,14 @@ def test_fused_attention_equals_masked_attention():
         "window": 6,
     }
     masked, fused = (decoder(DecoderConfig(**shape, dtype="bfloat16", attention=kind)) for kind in ("masked", "fused"))
-    params, tokens = masked.init(jax.random.key(0)), jnp.arange(48).reshape(2, 24) % 40
-    np.testing.assert_allclose(*(np.float32(m.apply(params, tokens)) for m in (masked, fused)), atol=0.05)
+    params, tokens = jax.jit(masked.init)(jax.random.key(0)), jnp.arange(48).reshape(2, 24) % 40
+    outputs = (jax.jit(model.apply)(params, tokens) for model in (masked, fused))
+    np.testing.assert_allclose(*map(np.float32, outputs), atol=0.05)
     with pytest.raises(InputError, match="attention 'fused' needs dtype 'bfloat16', got 'float32'"):
         DecoderConfig(**shape, attention="fused")
 
 
-@pytest.mark.parametrize("length, groups, window", [(128, 4, None), (256, 2, 100), (384, 1, 130)])
+@pytest.mark.parametrize("length, groups, window", [slow(128, 4, None), (256, 2, 100), slow(384, 1, 130)])
 def test_the_tpu_kernel_equals_masked_attention(length, groups, window):
     """Outputs and gradients. Pallas interprets the kernel."""
     rng = np.random.default_rng(0)

@@ -75,7 +75,8 @@ CASES = {
     ),
     "by_role_coupled_adam": Case(coupled_by_role, {**DECAY, "declarations": OUTPUT}, 1),
 }
-every = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+FEW = ("sign_sgd_0", "adamw", "lion_a_nesterov", "rotational_adamw", "parametrized_lion_ar", "by_role_coupled_adam")
+every = pytest.mark.parametrize("case", all_slow_but(FEW, CASES.values(), CASES))
 turning = pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.turns])
 is_masked = lambda node: isinstance(node, optax.MaskedNode)  # noqa: E731
 
@@ -204,7 +205,7 @@ def optimized(name: str, axes: tuple, on_sphere: bool) -> dict:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", all_slow_but(FEW, CASES))
 def test_converges(name, target):
     # These parameters are not neurons, so no norm is kept: the plain part of a rotational optimizer.
     assert_trees_close(optimized(name, (), False)[target], TARGETS[target].minimum, rtol=3e-2, atol=3e-2)

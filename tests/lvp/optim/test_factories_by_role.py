@@ -14,6 +14,7 @@ from lvp import optim
 from lvp.errors import InputError
 from lvp.parametrization import Row, table
 from lvp.roles import ROLES, Declaration, labels
+from tests.marking import all_slow_but
 
 WIDTH, VOCAB = 64, 64
 LVP = table("lvp", width=WIDTH, vocab=VOCAB)
@@ -363,8 +364,9 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("shape, declared, ends", KERNELS.values(), ids=KERNELS)
-def test_muon_orthogonalises_fused_matrices_one_by_one(shape, declared, ends):
+@pytest.mark.parametrize("kernel", all_slow_but(("grouped queries",), KERNELS))
+def test_muon_orthogonalises_fused_matrices_one_by_one(kernel):
+    shape, declared, ends = KERNELS[kernel]
     adamlike = functools.partial(optax.contrib.muon, consistent_rms=0.2)
     axis = next(axis for axis in range(len(shape)) if axis not in (*declared["fan_in"], *declared.get("stacked", ())))
     params = {"joined": jnp.zeros(shape), "head": {"kernel": jnp.zeros((WIDTH, VOCAB))}}

@@ -55,7 +55,7 @@ def shrinkage(tx, params, zeros, steps: int) -> list[dict[str, np.ndarray]]:
 # Rates -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("t", TABLES, ids=lambda t: t.rule)
+@pytest.mark.parametrize("t", all_slow_but(("lvp",), TABLES, [t.rule for t in TABLES]))
 @pytest.mark.parametrize("factory", [optax.adam, optax.sign_sgd, optax.radam])
 def test_equals_scaling_after_a_linear_base_optimizer(t, factory, params, gradients, trajectory):
     inside = optim.parametrized(factory, t, learning_rate=RATE)
@@ -108,7 +108,7 @@ def test_the_learning_rate_is_the_hidden_rate_of_the_table(params, gradients):
 COSINE = optax.cosine_decay_schedule(RATE, 4)
 
 
-@pytest.mark.parametrize("t", all_slow_but(("mup", "lvp"), TABLES, [t.rule for t in TABLES]))
+@pytest.mark.parametrize("t", all_slow_but(("lvp",), TABLES, [t.rule for t in TABLES]))
 @pytest.mark.parametrize("factory", [optax.adamw, optax.nadamw, optax.adamaxw, optax.lion, optax.adan])
 def test_decay_from_zero_gradients_in_closed_form(t, factory, params, zeros):
     make = functools.partial(

@@ -123,7 +123,7 @@ def test_runs_equal_a_loop(name):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", all_slow_but(FEW, OPTIMIZERS))
 def test_a_diverged_run_does_not_affect_other_runs(name, bad):
     """Compares bits with the same program on the same runs without poison."""
     healthy, broken = swept(name, (0.0, 0.0, 0.0)), swept(name, (0.0, float(bad), 0.0))

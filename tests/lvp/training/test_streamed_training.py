@@ -13,6 +13,7 @@ from lvp.losses import dense_next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from lvp.training import DataConfig, Program, Run, Setting, language, setting
+from tests.marking import slow
 
 SETTING = Setting(
     DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
@@ -99,7 +100,7 @@ def test_the_host_reads_the_windows_of_a_text_above_the_limit(program, feed, lim
     assert whole.status == "finished" and resumed == whole
 
 
-@pytest.mark.parametrize("trained", [SETTING, WINDOWS], ids=["rows", "windows"])
+@pytest.mark.parametrize("trained", [pytest.param(SETTING, id="rows"), slow(WINDOWS, id="windows")])
 def test_each_run_of_a_pack_reads_its_own_rows(trained, feed, limit):
     tokens, own = feed[1], [RUN, dataclasses.replace(RUN, seed=4)]
     feeds = training.run_feeds(trained, tokens[:400], tokens[400:])
