@@ -48,6 +48,7 @@ class Claim:
     note: str = ""  # how the value is measured
     reason: str = ""  # why the claim is not tested here; empty for other verdicts
     unit: str = ""  # what the value is, such as "nats per token" or "power of d"
+    limits: tuple[float, ...] = ()  # the numbers that decide the verdict: ends of the claimed region, rivals
 
     def __post_init__(self):
         texts = ("experiment", "statement", "source", "preset", "corpus", "commit", "variant", "note", "reason", "unit")
@@ -90,8 +91,9 @@ class Claim:
         digits = None
         if 0 < width < math.inf and 1e-4 < width < 1e4:  # for other widths, decimals are not readable
             digits = max(0, 1 - math.floor(math.log10(width)))
-            # An end that rounds to 0 would hide whether the interval contains 0.
-            while digits < 8 and any(end != 0 and round(end, digits) == 0 for end in (low, high)):
+            # An end that rounds to 0 or to a limit would hide whether the interval contains it.
+            hidden = [(end, limit) for limit in (0, *self.limits) for end in (low, high) if end != limit]
+            while digits < 8 and any(round(end, digits) == round(limit, digits) for end, limit in hidden):
                 digits += 1
         return f"{_text(self.value, digits)} [{_text(low, digits)}, {_text(high, digits)}]"
 
@@ -211,6 +213,7 @@ class Question:
         reason = (refusal(*seeds) if seeds else "") or reason
         verdict = NOT_TESTED if reason else judge(*measurement, claimed=self.claimed, rivals=self.rivals)
         rivals = f"rivals: {', '.join(map(_text, self.rivals))}" if self.rivals else ""
+        claimed = self.claimed if isinstance(self.claimed, tuple | list) else (self.claimed,)
         return Claim(
             statement=self.statement,
             source=self.source,
@@ -222,6 +225,7 @@ class Question:
             variant=self.variant,
             note="; ".join(filter(None, (self.note, rivals))),
             reason=reason,
+            limits=tuple(float(x) for x in (*claimed, *self.rivals) if ABOVE_ZERO[0] < abs(x) < math.inf),
             **context,
         )
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lvp.analysis.claims import (
+    ABOVE_ZERO,
     MIXED,
     NOT_TESTED,
     Claim,
@@ -145,6 +146,20 @@ def test_table_has_one_line_per_claim_and_equal_columns():
 )
 def test_numbers_have_the_digits_that_their_interval_supports(value, interval, text):
     assert f"| {text} |" in table(findings({"": [claim(value=value, interval=interval)]}))
+
+
+@pytest.mark.parametrize(
+    "limits, text", [((), "0.10 [0.05, 0.25]"), ((0.05,), "0.1000 [0.0498, 0.2500]"), ((-0.05,), "0.10 [0.05, 0.25]")]
+)
+def test_an_end_beside_a_limit_is_told_from_it(limits, text):
+    assert claim(value=0.1, interval=(0.0498, 0.25), limits=limits).measured == text
+
+
+def test_the_limits_of_an_answer_are_those_of_its_question():
+    question = Question(statement="s", source="p", paper_value=None, claimed=(-math.inf, 0.5), rivals=(1.2,))
+    context = dict(experiment="e", preset="t", corpus="c", commit="x")
+    assert question.answer(Measurement(0.1, (0.0, 0.2)), context, None).limits == (0.5, 1.2)
+    assert replace(question, claimed=ABOVE_ZERO).answer(Measurement(0.1, (0.0, 0.2)), context, None).limits == (1.2,)
 
 
 def test_a_claim_about_values_is_judged_by_their_t_interval():
