@@ -1,5 +1,8 @@
 """The claims of `width_fixed_vocab`."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 
 from lvp.analysis.claims import Claim, Question, Seeds, in_setting, unless_at_edge
@@ -66,7 +69,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     )
     answer = equal.answer(cost_of_equal(list(compared.values())), context, seeds, reason=not_comparable)
     answers = [slope_claims.answer(falls, config.widths, best, context, seeds)]
-    answers.append(unless_at_edge(answer, equal.claimed, plus, minus))
+    answer = unless_at_edge(answer, equal.claimed, plus, minus)
+    answers.append(_unless_on_one_width(answer, equal, compared, cost_of_equal))
     if config.mup_init:
         answers.append(_mup_init(table, config, context, seeds, judges))
     answers.append(
@@ -92,5 +96,18 @@ def _mup_init(table, config: Config, context, seeds: Seeds, judges: str) -> Clai
         [f"{name} init at d {width}" for width, each in inits.items() if each.at_edge]
         for name, inits in (("μP's", of_mup), ("LVP's", of_lvp))
     )
-    measured = mup_over_lvp([(of_mup[width], of_lvp[width]) for width in config.widths])
-    return unless_at_edge(question.answer(measured, context, seeds), question.claimed, *edges)
+    inits = {width: (of_mup[width], of_lvp[width]) for width in config.widths}
+    answer = question.answer(mup_over_lvp(list(inits.values())), context, seeds)
+    return _unless_on_one_width(unless_at_edge(answer, question.claimed, *edges), question, inits, mup_over_lvp)
+
+
+def _unless_on_one_width(
+    claim: Claim, question: Question, by_width: Mapping[int, Any], mean: Callable[[list], Measurement]
+) -> Claim:
+    """The claim about a mean over widths, or an unresolved claim if one width decides it."""
+    without = {
+        f"width {width}": mean([each for other, each in by_width.items() if other != width])
+        for width in by_width
+        if len(by_width) > 1
+    }
+    return slope_claims.unless_on_one(claim, question, without)
