@@ -87,7 +87,7 @@ def _dots(axes, dots: Dots) -> None:
             above = dict(transform=axes.get_xaxis_transform(), ha="center", va="top")
             axes.text(place, 0.98, "∞", color=colour, **above)
     axes.axhline(0, color="#777777", linewidth=0.8, zorder=1)
-    axes.set_xticks(x + 0.15, dots.labels)
+    axes.set_xticks(x + 0.15, dots.labels, fontsize=8 if len(x) > 6 else None)  # more labels would overlap
     axes.set(ylabel=dots.ylabel, xlim=(-0.4, len(x) - 0.2))
     axes.set_title(dots.title, fontsize=10)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
