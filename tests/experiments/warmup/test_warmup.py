@@ -178,6 +178,7 @@ def test_claims_reverse_with_the_data(monkeypatch):
         "LionAR with high momentum, Nesterov's form and inverse bias correction needs no warm-up",
         "without warm-up AdamW ends at a higher loss (than with the best warm-up)",
         "without warm-up AdamW ends at a higher loss (than with 20% of warm-up)",
+        "without warm-up AdamW ends at a higher loss (than with 5% of warm-up)",
         "AdamW without warm-up trains faster at first than with warm-up at one rate",
         "without warm-up AdamW ends at a higher loss (than with 20% of warm-up at the same rate)",
         "the excess of AdamW's first updates comes mostly from the correction of β₁'s bias",
