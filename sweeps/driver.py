@@ -292,10 +292,12 @@ def _same(draft: Sweep, store: Store) -> Sweep | None:
     """
     found = Sweep.read(store)
     if found is None:
+        names = set(store.objects.names())
         # Records without sweep.json are those of a sweep whose sweep.json was lost.
-        if (names := set(store.objects.names())) and names.isdisjoint(("records", "programs")):
+        if names and names.isdisjoint(("records", "programs", "sweep.json")):
             raise InputError(f"--out {store} holds other files ({min(names)}); name an empty or new directory")
-    elif found.hash != draft.hash:
+        found = Sweep.read(store) if "sweep.json" in names else None  # another driver has just created it
+    if found is not None and found.hash != draft.hash:
         continued = f"continue it with `{resume_command(store)}`"
         if found.source is not None and found.source != draft.source:
             continued = "restore the experiment's file and repeat the command"

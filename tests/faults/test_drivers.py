@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import shutil
 import threading
 import time
 
@@ -10,6 +11,7 @@ import pytest
 from lvp import training
 from lvp.sweeps import commands
 from lvp.sweeps.store import Store
+from lvp.sweeps.sweep import Sweep
 from lvp.sweeps.work import Worker
 from tests.faults.ledger import Watched
 from tests.faults.test_kills import RUN, SIX, six_runs  # noqa: F401  fixture
@@ -113,3 +115,17 @@ def test_a_diverged_run_affects_no_other(small, whole, tmp_path, trained, monkey
     assert commands.status(out).splitlines()[2].split()[-5:] == ["3", "2", "1", "0", "0"]
     small(out)
     assert len(trained) == 3
+
+
+def test_a_sweep_that_another_driver_creates_after_the_first_look_is_continued(small, whole, monkeypatch, tmp_path):
+    (tmp_path / "out").mkdir()
+    shutil.copy(whole / "sweep.json", tmp_path / "out")
+    looks, read = [], Sweep.read
+
+    def absent_at_first(store):
+        looks.append(store)
+        return read(store) if len(looks) > 1 else None
+
+    monkeypatch.setattr(Sweep, "read", absent_at_first)
+    small(tmp_path / "out")
+    assert len(looks) > 1 and outcomes(tmp_path / "out") == outcomes(whole)
