@@ -6,6 +6,7 @@ drivers of one sweep waste compute and damage nothing.
 """
 
 import contextlib
+import hashlib
 import os
 import shlex
 import signal
@@ -294,6 +295,9 @@ def _same(draft: Sweep, store: Store) -> Sweep | None:
     if found is None:
         names = set(store.objects.names())
         # Records without sweep.json are those of a sweep whose sweep.json was lost.
+        if names == {"experiment.py"}:  # a driver was killed before it wrote sweep.json
+            copy = store.objects.read("experiment.py")
+            names -= {"experiment.py"} if copy and hashlib.sha256(copy).hexdigest() == draft.source else set()
         if names and names.isdisjoint(("records", "programs", "sweep.json")):
             raise InputError(f"--out {store} holds other files ({min(names)}); name an empty or new directory")
         found = Sweep.read(store) if "sweep.json" in names else None  # another driver has just created it

@@ -249,3 +249,12 @@ def test_a_failed_run_names_the_line_of_the_users_file(tmp_path):
     line = path.read_text().splitlines().index("    int('x')") + 1
     with pytest.raises(RuntimeError, match=rf"ValueError: invalid literal .* \({path.name}:{line}\); "):
         sweeps.run(path, "smoke", out=tmp_path / "out", executor="inline", quiet=True)
+
+
+def test_a_driver_killed_before_sweep_json_leaves_a_usable_directory(tmp_path):
+    path, out = written(tmp_path), tmp_path / "out"
+    out.mkdir()
+    (out / "experiment.py").write_bytes(path.read_bytes() + b"\n")  # control: another file of this name
+    one_line(lambda: inline(path, out), "holds other files (experiment.py)")
+    shutil.copy(path, out / "experiment.py")
+    assert len(inline(path, out)) == 3
