@@ -206,7 +206,7 @@ def test_sinusoidal_positions_have_norm_sqrt_half_width():
     assert sinusoidal_positions(4, 7).shape == (4, 7)
 
 
-@forms("all three")
+@forms("default", "all three")
 def test_bfloat16_is_close_to_float32(form):
     high = dataclasses.replace(SMALL, **form)
     low = dataclasses.replace(high, dtype="bfloat16")
