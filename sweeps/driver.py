@@ -6,7 +6,6 @@ drivers of one sweep waste compute and damage nothing.
 """
 
 import contextlib
-import hashlib
 import os
 import shlex
 import signal
@@ -291,17 +290,13 @@ def _same(draft: Sweep, store: Store) -> Sweep | None:
     Raises:
       InputError: the store holds another sweep or other files.
     """
+    names = set(store.objects.names())  # before sweep.json is read: another driver may create it in between
     found = Sweep.read(store)
     if found is None:
-        names = set(store.objects.names())
         # Records without sweep.json are those of a sweep whose sweep.json was lost.
-        if names == {"experiment.py"}:  # a driver was killed before it wrote sweep.json
-            copy = store.objects.read("experiment.py")
-            names -= {"experiment.py"} if copy and hashlib.sha256(copy).hexdigest() == draft.source else set()
-        if names and names.isdisjoint(("records", "programs", "sweep.json")):
+        if names and names.isdisjoint(("records", "programs")):
             raise InputError(f"--out {store} holds other files ({min(names)}); name an empty or new directory")
-        found = Sweep.read(store) if "sweep.json" in names else None  # another driver has just created it
-    if found is not None and found.hash != draft.hash:
+    elif found.hash != draft.hash:
         continued = f"continue it with `{resume_command(store)}`"
         if found.source is not None and found.source != draft.source:
             continued = "restore the experiment's file and repeat the command"
@@ -501,10 +496,10 @@ class _Session:
         ]
         self.sweep = replace(self.sweep, packing=packing, settings=fixed)
         try:
-            if self.source is not None:
-                self.store.objects.write("experiment.py", Path(self.source.path).read_bytes())
             if not self.sweep.create(self.store):  # another driver has just created it
                 self.sweep = existing(self.store)
+            if self.source is not None:  # after sweep.json, without which a directory with a file is not a sweep's
+                self.store.objects.write("experiment.py", Path(self.source.path).read_bytes())
         except OSError as error:
             raise InputError(f"--out {self.store} cannot be written: {error.strerror}; name another place") from None
 

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from lvp import training
+from lvp.files.places import Directory
 from lvp.sweeps import commands
 from lvp.sweeps.store import Store
-from lvp.sweeps.sweep import Sweep
 from lvp.sweeps.work import Worker
 from tests.faults.ledger import Watched
 from tests.faults.test_kills import RUN, SIX, six_runs  # noqa: F401  fixture
@@ -118,14 +118,19 @@ def test_a_diverged_run_affects_no_other(small, whole, tmp_path, trained, monkey
 
 
 def test_a_sweep_that_another_driver_creates_after_the_first_look_is_continued(small, whole, monkeypatch, tmp_path):
-    (tmp_path / "out").mkdir()
-    shutil.copy(whole / "sweep.json", tmp_path / "out")
-    looks, read = [], Sweep.read
+    out = tmp_path / "out"
 
-    def absent_at_first(store):
-        looks.append(store)
-        return read(store) if len(looks) > 1 else None
+    def then_created(function):
+        def look(objects, name=""):
+            found = function(objects, name)
+            if objects.path == out and name in ("", "sweep.json") and not (out / "sweep.json").exists():
+                out.mkdir(exist_ok=True)
+                shutil.copy(whole / "sweep.json", out)
+            return found
 
-    monkeypatch.setattr(Sweep, "read", absent_at_first)
-    small(tmp_path / "out")
-    assert len(looks) > 1 and outcomes(tmp_path / "out") == outcomes(whole)
+        return look
+
+    for name in ("names", "read"):
+        monkeypatch.setattr(Directory, name, then_created(getattr(Directory, name)))
+    small(out)
+    assert outcomes(out) == outcomes(whole)

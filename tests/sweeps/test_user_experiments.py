@@ -9,7 +9,9 @@ import pytest
 from lvp import sweeps
 from lvp.errors import InputError
 from lvp.experiments.common import user_experiments
+from lvp.files.places import Directory
 from lvp.sweeps import commands
+from lvp.sweeps.sweep import Sweep
 from lvp.training import OptimizerConfig, records
 from tests.sweeps.own_files import FILE, FOLLOW_UP, MORE, ONE_MORE, anew, executions, written  # noqa: F401  fixture
 
@@ -251,10 +253,16 @@ def test_a_failed_run_names_the_line_of_the_users_file(tmp_path):
         sweeps.run(path, "smoke", out=tmp_path / "out", executor="inline", quiet=True)
 
 
-def test_a_driver_killed_before_sweep_json_leaves_a_usable_directory(tmp_path):
+@pytest.mark.parametrize("written_last", [Sweep.create, Directory.write])
+def test_a_driver_killed_at_the_beginning_leaves_a_usable_directory(written_last, tmp_path, monkeypatch):
+    """It is killed while it writes sweep.json or the copy of the user's file."""
     path, out = written(tmp_path), tmp_path / "out"
-    out.mkdir()
-    (out / "experiment.py").write_bytes(path.read_bytes() + b"\n")  # control: another file of this name
-    one_line(lambda: inline(path, out), "holds other files (experiment.py)")
-    shutil.copy(path, out / "experiment.py")
-    assert len(inline(path, out)) == 3
+    owner = Sweep if written_last is Sweep.create else Directory
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(owner, written_last.__name__, killed)
+        inline(path, out)
+    assert len(inline(path, out)) == 3 and (out / "sweep.json").exists()
