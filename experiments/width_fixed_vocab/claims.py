@@ -104,10 +104,7 @@ def _mup_init(table, config: Config, context, seeds: Seeds, judges: str) -> Clai
 def _unless_on_one_width(
     claim: Claim, question: Question, by_width: Mapping[int, Any], mean: Callable[[list], Measurement]
 ) -> Claim:
-    """The claim about a mean over widths, or an unresolved claim if one width decides it."""
-    without = {
-        f"width {width}": mean([each for other, each in by_width.items() if other != width])
-        for width in by_width
-        if len(by_width) > 1
-    }
+    """The claim about a mean over widths, or an unresolved claim if one of several widths decides it."""
+    widths = by_width if len(by_width) > 1 else ()
+    without = {f"width {width}": mean([x for other, x in by_width.items() if other != width]) for width in widths}
     return slope_claims.unless_on_one(claim, question, without)

@@ -142,6 +142,7 @@ def points(config: Config) -> list[tuple[float, float, dict[str, float]]]:
 
 @cache
 def _lvp(width: int, vocab: int) -> Table:
+    """LVP's table, cached because all runs of a width share it."""
     return table("lvp", width=width, vocab=vocab)
 
 

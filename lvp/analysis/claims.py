@@ -48,7 +48,7 @@ class Claim:
     note: str = ""  # how the value is measured
     reason: str = ""  # why the claim is not tested here; empty for other verdicts
     unit: str = ""  # what the value is, such as "nats per token" or "power of d"
-    limits: tuple[float, ...] = ()  # the numbers that decide the verdict: ends of the claimed region, rivals
+    limits: tuple[float, ...] = ()  # ends of the claimed region and rivals, without 0
 
     def __post_init__(self):
         texts = ("experiment", "statement", "source", "preset", "corpus", "commit", "variant", "note", "reason", "unit")
