@@ -7,6 +7,8 @@ RUN = $(VENV)/bin/python
 CORPUS ?= python-docs
 CONSTRAINTS ?= constraints.txt
 ROUNDS ?= 15
+# The tests start many processes. Without bytecode on disk each would compile all sources again.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: figure test test-slow benchmark lint report docs plans notebooks clean
 
