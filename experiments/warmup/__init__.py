@@ -10,14 +10,17 @@ the warm-up, and sweep learning rate × warm-up.
 - Figure 5: LionAR that holds the relative representation change gains nothing from warm-up. LionAR without momentum is
   much worse. With high momentum, Nesterov's form and inverse bias correction, LionAR needs no warm-up. LionA still
   needs warm-up.
+- Section 8: the smaller the initial weights are, compared with those in equilibrium, the larger are the first angles.
 
-All roles have one rate and one init std. The gap is the validation loss without warm-up minus the least loss with
-warm-up, each at its best rate. The selecting seeds choose the rates. If the best rate is the first or last tried rate,
-the sweep adds the next rate of the grid. The judging seeds run at the chosen rates only and give the gap, because the
-least of several noisy losses would be biased. The interval allows for every warm-up and for a wrong choice of rates.
+All roles have one rate, and one init std except in the groups of section 8. The gap is the validation loss without
+warm-up minus the least loss with warm-up, each at its best rate. The selecting seeds choose the rates. If the best rate
+is the first or last tried rate, the sweep adds the next rate of the grid. The judging seeds run at the chosen rates
+only and give the gap, because the least of several noisy losses would be biased. The interval allows for every warm-up
+and for a wrong choice of rates.
 
     python -m lvp.sweeps run warmup --preset laptop --corpus wikitext2      2 CPU cores
     python -m lvp.sweeps run warmup --preset long --corpus wikitext2        2 CPU cores, the groups with high momentum
+    python -m lvp.sweeps run warmup --preset initial_norm --corpus wikitext2    2 CPU cores, the groups of section 8
     python -m lvp.sweeps run warmup --preset gpu                            one accelerator
 """
 

@@ -43,8 +43,8 @@ def runs_by_seed(table, config: Config, name: str, rate: float, warmup: float, s
 def _run_columns(config: Config, name: str, rate: float, warmup: float) -> dict[str, float]:
     """The values of the table's columns for the runs of a group at a rate and a warm-up."""
     run = group_run(config, name, rate, warmup, config.seeds[0])
-    columns = {HIDDEN_RATE: rate, "run.warmup_steps": run.warmup_steps}
-    return columns | {f"run.options.{option}": value for option, value in run.options.items()}
+    columns = {"run.warmup_steps": run.warmup_steps, "run.init_std.hidden": run.init_std["hidden"]}
+    return {HIDDEN_RATE: rate} | columns | {f"run.options.{option}": value for option, value in run.options.items()}
 
 
 def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:

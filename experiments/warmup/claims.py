@@ -158,12 +158,12 @@ def _gaps(name: str, source: str, config: Config) -> list[GroupQuestion]:
     ]
 
 
-def _smaller_gap(name: str):
-    """AdamW's gap minus the gap of a group."""
+def _larger_gap(name: str, than: str):
+    """The gap of a group minus the gap of another one."""
 
     def measure(table, config: Config) -> Contrast:
-        plus, minus = [((A, 0.0),), _settings(name, config)], [_settings(A, config), ((name, 0.0),)]
-        note = f"{A}'s gap minus {name}'s gap, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
+        plus, minus = [((name, 0.0),), _settings(than, config)], [_settings(name, config), ((than, 0.0),)]
+        note = f"{name}'s gap minus {than}'s gap, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
         return _contrast(table, config, plus, minus, note)
 
     return measure
@@ -271,6 +271,14 @@ def _early(name: str, measure: str):
     )
 
 
+def _larger_first_angle(table, config: Config) -> Contrast:
+    """The first angle over later angles with a small initial norm, minus that with a large one."""
+    small, large = (early(table, config, name, "angle") for name in (SMALL, LARGE))
+    note = f"first angle over the median angle at constant rate of {SMALL} minus that of {LARGE}; hidden matrices "
+    note += "without warm-up, each at its best rate"
+    return Contrast(Measurement.over_seeds(small - large), note, doubt=_edge(table, config, SMALL, LARGE), unit="ratio")
+
+
 def _follows(name: str, measure: str):
     """The departure of a group's updates from the schedule."""
     return lambda table, config: Contrast(
@@ -280,13 +288,14 @@ def _follows(name: str, measure: str):
 
 A, N, R = CURVES_GROUP, STABLE_GROUP, "LionAR"
 HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR, high momentum", "LionA, high momentum"
+SMALL, LARGE = "LionA, init × 1/3", "LionA, init × 3"
 UNCORRECTED, ALONE = "AdamW, no β₁ correction", "LionAR, high momentum only"
 RRC = "representation_change"
 HIGH = "high momentum, Nesterov's form and inverse bias correction"
 
 
 def questions(config: Config) -> list[GroupQuestion]:
-    """The questions of figures 1 to 3 and 5 and of sections 3 and 4."""
+    """The questions of figures 1 to 3 and 5 and of sections 3, 4 and 8."""
     return [
         *_gaps(A, "figure 1", config),
         GroupQuestion(
@@ -326,7 +335,7 @@ def questions(config: Config) -> list[GroupQuestion]:
                 (A, name),
                 "warm-up lowers the final loss less than under AdamW",
                 "figures 2 and 3",
-                _smaller_gap(name),
+                _larger_gap(A, name),
                 ABOVE_ZERO,
                 name,
             )
@@ -390,6 +399,20 @@ def questions(config: Config) -> list[GroupQuestion]:
             MINOR,
         ),
         GroupQuestion((HIGH_N,), f"LionA with {HIGH} needs warm-up", "figure 5", _gap(HIGH_N), GAP),
+        GroupQuestion(
+            (SMALL, LARGE),
+            "smaller initial weights make LionA's first angles larger, relative to later angles",
+            "section 8",
+            _larger_first_angle,
+            ABOVE_ZERO,
+        ),
+        GroupQuestion(
+            (SMALL, LARGE),
+            "warm-up lowers LionA's final loss more if the initial weights are smaller",
+            "section 8",
+            _larger_gap(SMALL, LARGE),
+            ABOVE_ZERO,
+        ),
     ]
 
 

@@ -41,6 +41,7 @@ class OptimizerGroup(NamedTuple):
     momentum_field: str | None = "b1"  # the field of `Config` with its momentum; None is no momentum
     held: bool = False  # whether it holds the relative representation change
     rate_of: str | None = None  # the group whose best rate without warm-up it has; it then has judging seeds only
+    init_factor: float = 1.0  # on the init std of the hidden matrices
 
 
 GROUPS = {
@@ -53,7 +54,10 @@ GROUPS = {
     "LionAR, high momentum": OptimizerGroup("lion_ar", "high_rotational_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
     "LionAR, high momentum only": OptimizerGroup("lion_ar", "high_rotational_rates", momentum_field="high_momentum"),
     "LionA, high momentum": OptimizerGroup("lion_a", "high_adam_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
+    "LionA, init × 1/3": OptimizerGroup("lion_a", "adam_rates", init_factor=1 / 3),
+    "LionA, init × 3": OptimizerGroup("lion_a", "adam_rates", init_factor=3.0),
 }
+_ONE_STD = tuple(name for name, group in GROUPS.items() if group.init_factor == 1)
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class Config(DecoderRuns):
     more_seeds: tuple[int, ...] = (100, 101, 102)  # seeds whose runs give the gaps; `seeds` choose the rates
     points: int = 16  # number of measured steps, at equal ratios
     measures: tuple[str, ...] = ("movement", "representation", "gradients")  # at these steps
-    groups: tuple[str, ...] = tuple(GROUPS)  # keys of `GROUPS`
+    groups: tuple[str, ...] = _ONE_STD  # keys of `GROUPS`
 
     def __post_init__(self):
         super().__post_init__()
@@ -145,6 +149,23 @@ class Config(DecoderRuns):
 
 # nanoGPT's values. Its vocabulary is GPT-2's 50257, padded to a multiple of 64.
 NANOGPT: dict[str, Any] = {"nanogpt": True, "vocab": 50304, "clip_norm": 1.0}
+_LAPTOP: dict[str, Any] = {
+    "corpus": "python-docs",
+    "slice_bytes": 4_000_000,
+    "valid_bytes": 100_000,
+    "more_seeds": tuple(range(200, 216)),  # with eight seeds the interval of LionA's gap is wider than the gap
+    # At this depth and batch size, AdamW's best rate is large enough that its first updates matter. The gain of
+    # hidden matrices, init_std √width, equals the paper's.
+    "layers": 4,
+    "context": 64,
+    "batch": 128,
+    "micro_batches": 4,
+    "width": 32,
+    "vocab": 512,
+    "init_std": 0.1,
+    "steps": 400,
+    "reference": 0.2,  # 8 horizons of momentum; 5 % are 2 horizons here and 25 in the paper
+}
 PRESETS = {
     "smoke": Config(
         corpus="python-docs",
@@ -167,23 +188,9 @@ PRESETS = {
         groups=("AdamW", "LionAR"),
     ),
     "laptop": Config(
-        corpus="python-docs",
-        slice_bytes=4_000_000,
-        valid_bytes=100_000,
+        **_LAPTOP,
         seeds=tuple(range(8)),  # two seeds did not show that some seeds are unstable at the best rates
-        more_seeds=tuple(range(200, 216)),  # with eight seeds the interval of LionA's gap is wider than the gap
-        # At this depth and batch size, AdamW's best rate is large enough that its first updates matter. The gain of
-        # hidden matrices, init_std √width, equals the paper's.
-        layers=4,
-        context=64,
-        batch=128,
-        micro_batches=4,
-        width=32,
-        vocab=512,
-        init_std=0.1,
-        steps=400,
         warmups=(0.0, 0.05, 0.2, 0.5),
-        reference=0.2,  # 8 horizons of momentum; 5 % are 2 horizons here and 25 in the paper
         reserve=2,
         # The grids contain the rates of an earlier sweep, so that `--reuse` finds its runs.
         adam_rates=(0.00504, 0.008, *geometric(0.0127, 0.032, 5), 0.0508, 0.0806),
@@ -224,6 +231,17 @@ PRESETS = {
         high_rotational_rates=geometric(0.0155, 0.992, 7),
         measures=("movement",),
         groups=("LionAR, high momentum", "LionAR, high momentum only", "LionA, high momentum"),
+    ),
+    # The norm of the hidden matrices at the start. In equilibrium LionA's weights have the RMS √(η/(2 λ)): 0.28 at the
+    # best rate of the preset "laptop", where init_std is 0.1.
+    "initial_norm": Config(
+        **_LAPTOP,
+        seeds=(0, 1, 2, 3),
+        warmups=(0.0, 0.2),
+        reserve=5,
+        adam_rates=geometric(0.002, 0.256, 15),
+        measures=("movement",),
+        groups=("LionA, init × 1/3", "LionA, init × 3"),
     ),
     "gpu": Config(
         corpus="wikitext2",
@@ -267,11 +285,12 @@ def group_setting(config: Config, name: str) -> Setting:
 
 
 def group_run(config: Config, name: str, rate: float, warmup: float, seed: int) -> Run:
-    """A run of a group. All roles have the same rate and init std."""
+    """A run of a group. All roles have the same rate. They have the same init std, up to the group's factor."""
     (traced,) = group_setting(config, name).optimizer.traced
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=config.init_std)
     options = {traced: momentum_of(config, name)}
-    return Run.under(one_rate, rate, seed, warmup_steps=config.rise(warmup), options=options)
+    stds = {"hidden": config.init_std * GROUPS[name].init_factor}
+    return Run.under(one_rate, rate, seed, stds=stds, warmup_steps=config.rise(warmup), options=options)
 
 
 def momentum_of(config: Config, name: str) -> float:

@@ -9,9 +9,10 @@ from lvp.analysis.power_laws import Panel, Series, over_seeds
 from lvp.experiments.warmup.analysis import at_edge, best_rate, losses, over_steps, schedule, tuned_runs, with_reference
 from lvp.experiments.warmup.config import CURVES_GROUP, GROUPS, Config, rates_of
 
-FIGURES = {"AdamW": 1, "LionA": 2, "LionAR": 3}  # optimizer → figure of Kosson et al. 2024
+FIGURES = {"AdamW": "figure 1", "LionA": "figure 2", "LionAR": "figure 3"}  # optimizer → place in Kosson et al. 2024
 # As `FIGURES`, for a sweep that trains none of these optimizers.
-HIGH_MOMENTUM = {name: 5 for name, group in GROUPS.items() if group.momentum_field == "high_momentum"}
+OTHERS = {name: "figure 5" for name, group in GROUPS.items() if group.momentum_field == "high_momentum"}
+OTHERS |= {name: "section 8" for name, group in GROUPS.items() if group.init_factor != 1}
 # (group, measure) in the panel of first updates. LionA holds the norm and LionAR the angle; the next measure follows.
 FIRST: tuple[tuple[str, str], ...] = (
     ("AdamW", "norm"),
@@ -21,7 +22,7 @@ FIRST: tuple[tuple[str, str], ...] = (
     ("LionAR", "angle"),
     ("LionAR", "representation_change"),
 )
-FIRST_HIGH_MOMENTUM = tuple((name, "angle") for name in HIGH_MOMENTUM)
+FIRST_OF_OTHERS = tuple((name, "angle") for name in OTHERS)
 MEASURES = {"norm": "norm", "angle": "angle", "representation_change": "representation change"}
 
 
@@ -29,8 +30,8 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over warm-up for all optimizers, loss over rate, a training curve, and the size of the first updates."""
     panels = [_over_warmup(table, config)]
     of_paper = bool(set(FIGURES) & set(config.groups))
-    figures, first = (FIGURES, FIRST) if of_paper else (HIGH_MOMENTUM, FIRST_HIGH_MOMENTUM)
-    panels += [_losses(table, config, name, number) for name, number in figures.items() if name in config.groups]
+    figures, first = (FIGURES, FIRST) if of_paper else (OTHERS, FIRST_OF_OTHERS)
+    panels += [_losses(table, config, name, place) for name, place in figures.items() if name in config.groups]
     panels += [_curves(table, config)] if CURVES_GROUP in config.groups else []
     panels += [_first_updates(table, config, first)] + [_schedules(config)] * (not of_paper)
     return sheet(
@@ -64,7 +65,7 @@ def _over_warmup(table, config: Config) -> Panel:
     return Panel("each at its best rate", "warm-up (% of the steps)", ylabel, series, xscale="linear", yscale="linear")
 
 
-def _losses(table, config: Config, name: str, number: int) -> Panel:
+def _losses(table, config: Config, name: str, place: str) -> Panel:
     series = []
     for warmup in config.warmups:
         by_seed = losses(table, config, name, warmup)
@@ -73,7 +74,7 @@ def _losses(table, config: Config, name: str, number: int) -> Panel:
         label = f"{warmup:.0%}" + "*" * at_edge(table, config, name, warmup)
         series.append(over_seeds(label, rates, by_seed))
     ylabel = "validation loss (nats per token)"
-    return Panel(f"{name} (figure {number})", "peak learning rate", ylabel, series, legend="warm-up", ordered=True)
+    return Panel(f"{name} ({place})", "peak learning rate", ylabel, series, legend="warm-up", ordered=True)
 
 
 def _curves(table, config: Config) -> Panel:

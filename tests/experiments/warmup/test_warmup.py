@@ -36,11 +36,13 @@ CONFIG = replace(
 CONTEXT = {"experiment": "warmup", "preset": "laptop", "corpus": "none", "commit": "none"}
 # Planted cost of leaving out warm-up, and the planted loss of a group above LionAR's.
 GAP = {"AdamW": 0.3, "AdamW, no β₁ correction": 0.2, "LionA": 0.2, "LionAR": 0.1, "LionA, high momentum": 0.1}
+GAP |= {"LionA, init × 1/3": 0.3}
 CURVATURE = {"LionAR": 0.02}  # of the loss over the logarithm of the rate; 0.2 in the other groups
 LEAD = {"training loss": 0.2}  # of runs without warm-up, after a tenth of the steps
 WORSE = {"LionAR, no momentum": 0.4, "LionAR, RRC held": 0.1}
 # Ratio of the first measured step to the steps that follow the schedule.
 EARLY = {"AdamW": {"norm": 3.0, "angle": 3.0}, "LionA": {"angle": 2.0}, "LionAR": {"representation_change": 2.0}}
+EARLY |= {"LionA, init × 1/3": {"angle": 4.0}}
 
 
 def outcome(config, name, rate, warmup_steps, seed):
@@ -68,9 +70,9 @@ def table_of(config, settings):
         (runs, setting) = [
             (c.runs, c.setting) for c in settings if c.setting == warmup_runs.group_setting(config, name)
         ][0]
-        described, momentum = asdict(setting), warmup_runs.momentum_of(config, name)
+        described, group = asdict(setting), warmup_runs.group_run(config, name, 0.1, 0.0, 0)
         for run in runs:
-            if set(run.options.values()) == {momentum}:
+            if (run.options, run.init_std) == (group.options, group.init_std):
                 made = outcome(config, name, run.learning_rates["hidden"], run.warmup_steps, run.seed)
                 config_of = {"cell": described, "lane": vars(run)}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
@@ -108,10 +110,11 @@ def verdicts(table, config=CONFIG):
 
 def test_groups_share_programs_where_only_traced_numbers_differ(whole):
     settings = warmup_runs.settings(CONFIG)
-    assert len(CONFIG.groups) == 9 and len(settings) == 7  # three groups are LionAR with different β
-    assert sum(len(c.runs) for c in settings) == (5 * 5 + 3 * 4) * 3 * 2
+    # Three groups are LionAR with different β, and three are LionA with different init stds.
+    assert len(CONFIG.groups) == 11 and len(settings) == 7
+    assert sum(len(c.runs) for c in settings) == (7 * 5 + 3 * 4) * 3 * 2
     # LionA's stable rate is not its best. One group has AdamW's rate. Multiples of the best rate: 1 + 1 + 2.
-    assert len(whole) == (5 * 5 + 3 * 4) * 3 * 2 + 8 * 3 * 8 + 2 * 8 + 8 + 4 * 8
+    assert len(whole) == (7 * 5 + 3 * 4) * 3 * 2 + 10 * 3 * 8 + 2 * 8 + 8 + 4 * 8
     by_label = {c.label: c for c in settings}
     assert {run.options["b"] for run in by_label["LionAR"].runs} == {0.9, 0.92, 0.0}
     for c in settings:
@@ -165,6 +168,8 @@ def test_claims_reverse_with_the_data(monkeypatch):
     monkeypatch.setitem(WORSE, "LionAR, high momentum only", 0.2)
     monkeypatch.setitem(EARLY, "LionAR", {"angle": 2.0, "representation_change": 0.5})
     monkeypatch.setitem(EARLY, "AdamW, no β₁ correction", {"norm": 2.5})
+    monkeypatch.setitem(EARLY, "LionA, init × 3", {"angle": 5.0})
+    monkeypatch.setitem(GAP, "LionA, init × 3", 0.4)
     monkeypatch.setitem(CURVATURE, "LionAR", 0.5)
     monkeypatch.setitem(LEAD, "training loss", -0.2)
     claim_verdicts = verdicts(followed(CONFIG))
@@ -183,6 +188,8 @@ def test_claims_reverse_with_the_data(monkeypatch):
         "without warm-up AdamW ends at a higher loss (than with 20% of warm-up at the same rate)",
         "the excess of AdamW's first updates comes mostly from the correction of β₁'s bias",
         "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",
+        "smaller initial weights make LionA's first angles larger, relative to later angles",
+        "warm-up lowers LionA's final loss more if the initial weights are smaller",
         *LARGER_RATES,
     }
 
