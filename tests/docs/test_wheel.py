@@ -120,8 +120,9 @@ def test_the_readme_without_the_lab():
 
 
 @pytest.mark.slow
-def test_the_installed_wheel_runs_without_the_lab(tmp_path):
+def test_the_installed_wheel_runs_without_the_lab(tmp_path, monkeypatch):
     """Builds the wheel and installs it into a new environment, from pip's index as `make test` does."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # pip would find lvp there, and install nothing
     pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([sys.executable, *pip, "wheel", "--no-deps", "-w", tmp_path, ROOT], check=True)
     (wheel,) = tmp_path.glob("*.whl")
