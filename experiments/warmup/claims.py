@@ -27,6 +27,7 @@ from lvp.experiments.warmup.analysis import (
 )
 from lvp.experiments.warmup.config import (
     CURVES_GROUP,
+    GROUPS,
     LARGER_RATES,
     PRESETS,
     STABLE_GROUP,
@@ -163,7 +164,7 @@ def _larger_gap(name: str, than: str):
 
     def measure(table, config: Config) -> Contrast:
         plus, minus = [((name, 0.0),), _settings(than, config)], [_settings(name, config), ((than, 0.0),)]
-        note = f"{name}'s gap minus {than}'s gap, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
+        note = f"gap of {name} minus gap of {than}, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
         return _contrast(table, config, plus, minus, note)
 
     return measure
@@ -419,10 +420,14 @@ def questions(config: Config) -> list[GroupQuestion]:
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims of the questions whose groups were run.
 
-    Claims about groups whose momentum is too long for the steps are included in any case.
+    Claims about groups whose momentum is too long for the steps are included, except in a sweep of the initial norm.
     """
-    groups = set(config.groups)
-    asked = [each for each in questions(config) if set(each.groups) <= groups or long_momentum(each.groups, config)]
+    groups, plain = set(config.groups), any(GROUPS[name].init_factor == 1 for name in config.groups)
+    asked = [
+        each
+        for each in questions(config)
+        if set(each.groups) <= groups or (plain and long_momentum(each.groups, config))
+    ]
     return [_answer(each, table, config, context) for each in asked]
 
 
