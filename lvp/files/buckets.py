@@ -228,7 +228,8 @@ class Bucket:
         code = re.search(r"(?:<Code>|\(code: )(\w{1,40})", text)
         kind = type(error).__name__
         refused, remedy = True, ""
-        if "169.254." in text or "metadata.google" in text or "redential" in text.splitlines()[0]:
+        words = re.sub(r"\S*/\S*", "", text.splitlines()[0])  # names of objects may contain any word
+        if "169.254." in text or "metadata.google" in text or "redential" in words:
             reason, remedy = "no credentials", f"; {_CREDENTIALS[self.scheme]}"
         elif (
             number in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError") or "AccessDenied" in text
