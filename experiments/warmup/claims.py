@@ -27,7 +27,6 @@ from lvp.experiments.warmup.analysis import (
 )
 from lvp.experiments.warmup.config import (
     CURVES_GROUP,
-    GROUPS,
     LARGER_RATES,
     PRESETS,
     STABLE_GROUP,
@@ -418,16 +417,8 @@ def questions(config: Config) -> list[GroupQuestion]:
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of the questions whose groups were run.
-
-    Claims about groups whose momentum is too long for the steps are included, except in a sweep of the initial norm.
-    """
-    groups, plain = set(config.groups), any(GROUPS[name].init_factor == 1 for name in config.groups)
-    asked = [
-        each
-        for each in questions(config)
-        if set(each.groups) <= groups or (plain and long_momentum(each.groups, config))
-    ]
+    """The claims of the questions whose groups were run."""
+    asked = [each for each in questions(config) if set(each.groups) <= set(config.groups)]
     return [_answer(each, table, config, context) for each in asked]
 
 
