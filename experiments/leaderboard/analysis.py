@@ -105,10 +105,10 @@ def _tuned_reference(table, config: Config, size_name: str) -> TunedReference | 
 
 
 def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedReference]) -> TunedEntry | None:
-    def losses(size_name: str, constant: float, seeds) -> np.ndarray:
-        size = config.sizes[size_name]
-        rows = rows_of(table, setting_of(config, entry, size))
-        return losses_of(rows, run_of(config, entry, size, constant, config.seeds[0]), seeds)
+    rows = {name: rows_of(table, setting_of(config, entry, size)) for name, size in config.sizes.items()}
+
+    def losses(name: str, constant: float, seeds) -> np.ndarray:
+        return losses_of(rows[name], run_of(config, entry, config.sizes[name], constant, config.seeds[0]), seeds)
 
     selected = tuned.select(np.array([losses(BASE, x, config.selecting_seeds) for x in config.constants]))
     if selected is None:

@@ -255,17 +255,15 @@ class _Moved(NamedTuple):
         return bool(self.rates.size) and self.rates[0] <= self.rate <= self.rates[-1]
 
 
-def _moved(table, config: Config, token_rows: str, power: float, selecting: Sequence[int]) -> list[_Moved]:
+def _moved(
+    config: Config, token_rows: str, by_width: Sequence[np.ndarray], power: float, selecting: Sequence[int]
+) -> list[_Moved]:
     """The rate of the smallest width that some seeds select, times (relative width)^power, for every other width.
 
-    Empty if the optimum of the smallest width is not resolved with all seeds.
-
     Args:
+      by_width: the losses [seeds, R] of every width.
       selecting: indices of seeds.
     """
-    by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
-    if not smallest.resolved:
-        return []
     (selected,) = _optima_of(config)(
         [config.embedding_rates(token_rows, config.widths[0])], [by_width[0][list(selecting)]]
     )
@@ -279,19 +277,29 @@ def _moved(table, config: Config, token_rows: str, power: float, selecting: Sequ
     return moved
 
 
+def _smallest_is_resolved(table, config: Config, token_rows: str) -> bool:
+    """Whether the optimum of the smallest width is resolved with all seeds."""
+    return optima(table, config, token_rows)[0][0].resolved
+
+
 def leaves_rates(table, config: Config, token_rows: str, power: float) -> bool:
     """Whether the rule width^power leaves the rates that were trained with all seeds."""
+    if not _smallest_is_resolved(table, config, token_rows):
+        return False
     seeds = range(len(config.seeds))
-    return not all(each.inside for each in _moved(table, config, token_rows, power, seeds))
+    return not all(x.inside for x in _moved(config, token_rows, losses(table, config, token_rows), power, seeds))
 
 
 def _worst_excess(table, config: Config, token_rows: str, power: float) -> np.ndarray:
     """The gap that `transfer_gap` describes, for each seed [seeds]; NaN if it is unknown."""
     excess = _excess_on_grid if config.design == GRID else _excess_of_parabola
     by_seed = np.full(len(config.seeds), np.nan)
+    if len(config.seeds) < 2 or not _smallest_is_resolved(table, config, token_rows):
+        return by_seed
+    by_width = losses(table, config, token_rows)
     for seed in range(len(config.seeds)):
         others = [i for i in range(len(config.seeds)) if i != seed]
-        moved = _moved(table, config, token_rows, power, others) if others else []
+        moved = _moved(config, token_rows, by_width, power, others)
         if moved and all(each.inside for each in moved):
             by_seed[seed] = np.max(
                 [excess(x.rate, x.rates, x.losses[seed], x.losses[others].mean(axis=0)) for x in moved]
