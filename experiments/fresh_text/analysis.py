@@ -36,12 +36,13 @@ from lvp.experiments.fresh_text.config import (
     run,
     setting_of,
 )
-from lvp.experiments.fresh_text.minimum import Minimum, minimum
+from lvp.experiments.fresh_text.minimum import Minimum, costs_of_moving, measured, minimum
 from lvp.training import Run
 
 LOSS = "valid_bits_per_byte"
 PARTS = {"1/4": 0.25, "1/2": 0.5, "3/4": 0.75, "all": 1.0}  # of the text, after which the best ratio is read
 HORIZON_PART = 0.2  # part of these steps whose train losses are averaged
+POWERS = (0.0, 0.5, 1.0)  # of d in the ratio: a constant ratio, Hayou & Liu 2025, Kalra & Barkeshli 2026
 MODEL_FIELDS = ("norm", "positions", "embedding_multiplier", "normalize_rows")
 
 
@@ -357,6 +358,17 @@ def law(config: Config, readings: Sequence[Reading], entered: bool = False) -> L
     return power_of_vocab(readings) if varied(config) == "m" else power_of_width(readings, entered)
 
 
+def costs_of_powers(readings: Sequence[Reading]) -> dict[float, np.ndarray]:
+    """Power of d → `costs_of_moving` of the smallest width's best ratio, moved to the largest width as this power.
+
+    Args:
+      readings: one shape per width.
+    """
+    small, large = (choose(readings, key=lambda each: each.shape.width) for choose in (min, max))
+    growth = large.shape.width / small.shape.width
+    return {power: costs_of_moving(small.best, large.best, growth**power) for power in POWERS}
+
+
 def percent(values: Sequence[float]) -> Measurement:
     """The mean over the shapes of costs in parts of the loss, as percent. Unknown values are left out."""
     return Measurement.over_seeds([100 * x for x in values if np.isfinite(x)])
@@ -447,6 +459,7 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
         entered = law(config, readings, entered=True)
         lines.append(f"{where}, best ratio as it enters the first block: {entered.power.in_words()}")
         lines.append(f"{where}, vertex of η_hidden · d (selecting seeds): {_power_of_constant(readings)}")
+        lines += _moved_lines(readings)
     if raw.without:
         lines.append(f"{where}, best ratio: {_listed(raw.without)}")
     if quantity == "m":
@@ -459,6 +472,20 @@ def _rate_lines(readings: Sequence[Reading]) -> list[str]:
     lines = [f"power of d, best η_E: {fit.measurement.in_words()}; lack of fit: p = {_shown(fit.lack_of_fit, '.2g')}"]
     without = _without(readings, lambda x: power_of_rate(x).slope)
     return [*lines, f"power of d, best η_E: {_listed(without)}"] if without else lines
+
+
+def _moved_lines(readings: Sequence[Reading]) -> list[str]:
+    costs = [
+        f"d^{power:g}: {_cost_in_words(measured(100 * costs))}" for power, costs in costs_of_powers(readings).items()
+    ]
+    smallest, *_, largest = sorted(each.shape.width for each in readings)
+    return [f"cost of d {smallest}'s best ratio at d {largest}, in % of the loss, if it moves as {', '.join(costs)}"]
+
+
+def _cost_in_words(cost: Measurement) -> str:
+    if cost.interval is None:
+        return "–"
+    return f"{cost.value:.2f} [{cost.interval[0]:.2f}, {cost.interval[1]:.2f}]".replace("-", "−")
 
 
 def _listed(without: dict[ModelShape, float]) -> str:

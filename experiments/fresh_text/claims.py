@@ -1,6 +1,6 @@
 """The claims of `fresh_text`. Questions and thresholds were fixed on 2026-11-26, before its sweeps.
 
-One question is later: the power of the embedding's rate (`_rates`).
+Two questions are later: the power of the embedding's rate (`_rates`) and the cost of a rule (`_of_powers`).
 """
 
 import math
@@ -11,8 +11,20 @@ import numpy as np
 from lvp.analysis.claims import ABOVE_ZERO, BELOW_ZERO, OUR_RESULT, Claim, Question, Seeds, judge
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 from lvp.experiments.common import slope_claims
-from lvp.experiments.fresh_text.analysis import Law, Reading, law, of_group, percent, read, varied, vocabulary
+from lvp.experiments.fresh_text.analysis import (
+    POWERS,
+    Law,
+    Reading,
+    costs_of_powers,
+    law,
+    of_group,
+    percent,
+    read,
+    varied,
+    vocabulary,
+)
 from lvp.experiments.fresh_text.config import GROUPS, Config, entering
+from lvp.experiments.fresh_text.minimum import measured
 
 NEAR = 0.25  # an exponent's interval supports a candidate within this distance; half the distance of two candidates
 LEAST_P = 0.05  # of the scatter about the power law
@@ -20,7 +32,7 @@ COST = 1.0  # % of the loss: a small cost of twice or half the best ratio
 FACTOR = 2.0  # two ratios within this factor are alike
 HAYOU, KALRA = "Hayou & Liu 2025, table 2", "Kalra & Barkeshli 2026, abstract"
 HALF = 0.5  # the power of d in the claim about the ratio
-CANDIDATES = {0.0: "a constant ratio", HALF: HAYOU, 1.0: KALRA}  # power of d → who claims it
+CANDIDATES = dict(zip(POWERS, ("a constant ratio", HAYOU, KALRA), strict=True))  # power of d → who claims it
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -35,6 +47,9 @@ def claims(table, config: Config, context) -> list[Claim]:
             for question, fit, without in _growths(where, config, readings):
                 claim = question.answer(fit.power, context, seeds)
                 answers.append(slope_claims.unless_on_one(claim, question, without))
+            for question, cost, costs in _of_powers(where, readings):
+                claim = question.answer(cost, context, seeds)
+                answers.append(slope_claims.unless_on_one(claim, question, costs))
             question, best = _rates(where), [each.best_rate for each in readings]
             answers.append(slope_claims.answer(question, config.widths, best, context, seeds))
             raw = law(config, readings)
@@ -129,6 +144,31 @@ def _stability(where: str, fit: Law) -> tuple[Question, Measurement]:
         note="largest change of the exponent",
     )
     return question, _exactly(fit.spread)
+
+
+def _of_powers(
+    where: str, readings: Sequence[Reading]
+) -> Iterator[tuple[Question, Measurement, dict[str, Measurement]]]:
+    """Yields whether √d costs less than another power, the difference, and the difference without each width."""
+    rest = {f"d {each.shape.width}": [x for x in readings if x is not each] for each in readings}
+    for power in _others(HALF):
+
+        def less(chosen: Sequence[Reading], power: float = power) -> Measurement:
+            costs = costs_of_powers(chosen)
+            return measured(100 * (costs[power] - costs[HALF]))
+
+        question = Question(
+            statement="moved from the smallest to the largest width as d^(1/2), the best ratio costs less than moved "
+            "as another power",
+            variant=f"{where}, than as d^{power:g}",
+            source=f"{OUR_RESULT}, after {HAYOU}",
+            paper_value=None,
+            claimed=ABOVE_ZERO,
+            unit="% of the loss",
+            note=f"cost of d^{power:g} minus that of d^(1/2) at d {max(each.shape.width for each in readings)}; each "
+            "width has its tuned η_hidden; asked on 2026-11-29, after the records of d 48 to 128",
+        )
+        yield question, less(readings), {name: less(others) for name, others in rest.items()}
 
 
 def _exactly(value: float) -> Measurement:

@@ -21,14 +21,6 @@ _TWICE = float(np.log(2.0))
 _NOTHING = Measurement(np.nan, None)
 
 
-class Minimum(NamedTuple):
-    """The minimum of a curve, and the cost of twice and of half the ratio, relative to the loss."""
-
-    optimum: Optimum  # of ratios; the std and the interval include the shift from parabola to cubic
-    twice: Measurement  # NaN if twice the ratio is outside the trained ratios
-    half: Measurement  # as twice
-
-
 class _Fits(NamedTuple):
     """Cubics through B curves: arrays [B]. Log ratios are natural."""
 
@@ -36,8 +28,37 @@ class _Fits(NamedTuple):
     loss: np.ndarray  # there
     vertex: np.ndarray  # ln ratio of the parabola's vertex through the same points; NaN if it is not convex
     curvature: np.ndarray  # of the parabola
-    twice: np.ndarray  # loss at twice the ratio over the loss, minus 1; NaN outside all points
-    half: np.ndarray  # as twice
+    centre: np.ndarray  # ln ratio in the middle of the points
+    cubic: np.ndarray  # [4, B], coefficients of the powers of ln ratio minus `centre`
+
+    def cost(self, at: np.ndarray) -> np.ndarray:
+        """The loss at ln ratios [B] over the loss at the minimum, minus 1."""
+        return _value(self.cubic, at - self.centre) / self.loss - 1
+
+
+class _Curve(NamedTuple):
+    """The fit of a curve, and those of simulated curves."""
+
+    x: np.ndarray  # [R], ln of the trained ratios
+    fit: _Fits  # B = 1
+    draws: _Fits
+
+    def cost(self, step: float) -> Measurement:
+        """The cost of the best ratio times exp(step); NaN outside the trained ratios."""
+        costs = []
+        for fits in (self.fit, self.draws):
+            at = fits.low + step
+            costs.append(np.where((at >= self.x[0]) & (at <= self.x[-1]), fits.cost(at), np.nan))
+        return _with_interval(*costs)
+
+
+class Minimum(NamedTuple):
+    """The minimum of a curve, and the cost of twice and of half the ratio, relative to the loss."""
+
+    optimum: Optimum  # of ratios; the std and the interval include the shift from parabola to cubic
+    twice: Measurement  # NaN if twice the ratio is outside the trained ratios
+    half: Measurement  # as twice
+    curve: _Curve | None = None  # None without a minimum
 
 
 def minimum(ratios: np.ndarray, losses: np.ndarray, *, seed: int = 0) -> Minimum:
@@ -66,14 +87,35 @@ def minimum(ratios: np.ndarray, losses: np.ndarray, *, seed: int = 0) -> Minimum
         interval = (0.0 if best == 0 else np.nan, np.inf if best == len(x) - 1 else np.nan)
         optimum = Optimum(float(np.exp(x[best])), np.nan, interval, float(means[best]), "cubic", tuple(flags))
         return Minimum(optimum, _NOTHING, _NOTHING)
-    draws = _simulated(x, means, noise / np.sqrt(len(runs)), freedom, seed)
-    if not np.isfinite(noise) or np.isnan(draws.low).mean() > _WANDER:
+    curve = _Curve(x, fit, _simulated(x, means, noise / np.sqrt(len(runs)), freedom, seed))
+    if not np.isfinite(noise) or np.isnan(curve.draws.low).mean() > _WANDER:
         flags.append("noise")
-    return Minimum(
-        _optimum(fit, draws, noise, freedom, flags),
-        _with_interval(fit.twice[0], draws.twice),
-        _with_interval(fit.half[0], draws.half),
-    )
+    return Minimum(_optimum(fit, curve.draws, noise, freedom, flags), curve.cost(_TWICE), curve.cost(-_TWICE), curve)
+
+
+def costs_of_moving(small: Minimum, large: Minimum, factor: float) -> np.ndarray:
+    """The cost of the best ratio of `small` times a factor on the curve of `large`, relative to the least loss.
+
+    Returns:
+      The estimate, the estimate from the parabola's vertex of `small`, and the costs of simulated curves. NaN if one of
+      the minima has a flag, or if the moved ratio is more than half a step outside the trained ratios.
+    """
+    unknown = np.full(2 + _DRAWS, np.nan)
+    if small.curve is None or large.curve is None or not (small.optimum.resolved and large.optimum.resolved):
+        return unknown
+    of_small, of_large, step = small.curve, large.curve, np.log(factor)
+    x, at = of_large.x, of_small.fit.low + step
+    half_step = (x[1] - x[0]) / 2
+    if not x[0] - half_step <= at[0] <= x[-1] + half_step:
+        return unknown
+    # The simulated curves of all widths have the same random numbers. In reverse they are independent.
+    draws = of_large.draws.cost(of_small.draws.low[::-1] + step)
+    return np.concatenate([of_large.fit.cost(at), of_large.fit.cost(of_small.fit.vertex + step), draws])
+
+
+def measured(costs: np.ndarray) -> Measurement:
+    """The estimate of `costs_of_moving`, or of a difference of two, with an interval that contains both estimates."""
+    return _with_interval(costs[:2], costs[2:])
 
 
 def _simulated(x: np.ndarray, means: np.ndarray, error: float, freedom: int, seed: int) -> _Fits:
@@ -107,11 +149,13 @@ def _optimum(fit: _Fits, draws: _Fits, noise: float, freedom: int, flags: list[s
     )
 
 
-def _with_interval(value: float, draws: np.ndarray) -> Measurement:
-    if np.isnan(value) or np.isnan(draws).all():
+def _with_interval(estimates: np.ndarray, draws: np.ndarray) -> Measurement:
+    """The first estimate, with the interval of the draws, which is made to contain all estimates."""
+    if np.isnan(estimates[0]) or np.isnan(draws).all():
         return _NOTHING
     low, high = np.nanquantile(draws, [0.025, 0.975])
-    return Measurement(float(value), (float(min(low, value)), float(max(high, value))))
+    ends = np.nanmin([*estimates, low]), np.nanmax([*estimates, high])
+    return Measurement(float(estimates[0]), (float(ends[0]), float(ends[1])))
 
 
 def _starts(curves: np.ndarray) -> np.ndarray:
@@ -121,28 +165,18 @@ def _starts(curves: np.ndarray) -> np.ndarray:
 
 def _fits(x: np.ndarray, curves: np.ndarray) -> _Fits:
     """The cubics through the windows of curves [B, R]."""
-    fitted = np.full((6, len(curves)), np.nan)
+    fitted = np.full((9, len(curves)), np.nan)  # the fields of `_Fits`
     starts = _starts(curves)
     for start in np.unique(starts):
         of_window = starts == start
         points = np.arange(start, start + POINTS)
         centre = x[points].mean()
-        own = _fit(x[points] - centre, curves[of_window][:, points], x[0] - centre, x[-1] - centre)
-        fitted[:, of_window] = own
-        fitted[[0, 2]] += np.where(of_window, centre, 0.0)
-    return _Fits(*fitted)
-
-
-def _fit(t: np.ndarray, losses: np.ndarray, first: float, last: float) -> np.ndarray:
-    """The fields of `_Fits` [6, B] of curves [B, P] at t [P], with ln ratios relative to the centre of the window."""
-    cubic, low, vertex, curvature = minima(t, losses)
-    with np.errstate(invalid="ignore", divide="ignore"):
+        cubic, low, vertex, curvature = minima(x[points] - centre, curves[of_window][:, points])
         loss = _value(cubic, low)
-        costs = []
-        for step in (_TWICE, -_TWICE):
-            inside = (low + step >= first) & (low + step <= last)
-            costs.append(np.where(inside, _value(cubic, low + step) / loss - 1, np.nan))
-    return np.array([low, loss, vertex, curvature, *costs])
+        fields = [low + centre, loss, vertex + centre, curvature, np.full_like(low, centre), *cubic]
+        fitted[:, of_window] = fields
+    low, loss, vertex, curvature, centre = fitted[:5]
+    return _Fits(low, loss, vertex, curvature, centre, fitted[5:])
 
 
 def _value(cubic: np.ndarray, t: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from lvp.experiments import fresh_text
 from lvp.experiments.common.tables import EMBEDDING_RATE
 from lvp.experiments.fresh_text import analysis
 from lvp.experiments.fresh_text.config import GROUPS, LEAST_JUDGED, ModelShape, Point
-from lvp.experiments.fresh_text.minimum import minimum
+from lvp.experiments.fresh_text.minimum import costs_of_moving, measured, minimum
 from lvp.training import records
 from lvp.training.tasks import task_for
 from tests.experiments.fresh_text.planted import Planted, excess, table_of, trained
@@ -197,6 +197,11 @@ def test_the_power_of_d_is_recovered(power):
     assert answers[f"{stable} ({model})"] == "supported"
     cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
+    moved = (
+        "moved from the smallest to the largest width as d^(1/2), the best ratio costs less than moved as another power"
+    )
+    for other in (0.0, 1.0):
+        assert answers[f"{moved} ({model}, than as d^{other:g})"] == ("contradicted" if power == other else "supported")
     assert "lack of fit" in analysis.summary(table, LAPTOP)
     # The planted η_hidden falls as 1/d.
     falls = answers[
@@ -287,6 +292,42 @@ def test_costs_are_those_of_the_planted_curve():
         found = minimum(ratios, np.tile(2 + excess(np.log(ratios) - 0.1, lean), (3, 1)))
         for cost, step in ((found.twice, np.log(2)), (found.half, -np.log(2))):
             assert cost.value == pytest.approx(excess(step, lean) / 2, rel=0.05)
+
+
+def moved_costs(seed, lean, noise=0.006):
+    """The costs of moving the best ratio of one planted curve by factors 2 and 4 to another curve, as measured."""
+    rng = np.random.default_rng(seed)
+    curves = []
+    for best, asymmetry in ((0.1, 0.0), (MOVED, lean)):
+        ratios = 2.0 ** np.arange(-2, 4)
+        losses = 2 + excess(np.log(ratios) - best, asymmetry) + noise * rng.normal(size=(8, 6))
+        curves.append(minimum(ratios, losses))
+    costs = [costs_of_moving(*curves, factor) for factor in (2.0, 4.0)]
+    return [measured(x) for x in (*costs, costs[1] - costs[0])]
+
+
+MOVED = 0.5  # ln of the larger width's best ratio
+
+
+@pytest.mark.parametrize(
+    ("lean", "count", "least"), [(0.2, 50, 0.86), *(slow(lean, 400, 0.92) for lean in (-0.4, 0.0, 0.4))]
+)
+def test_the_interval_covers_the_planted_cost(lean, count, least):
+    """Of a factor 2, of a factor 4, and of the difference. Nominal 95 %."""
+    twice, four = (excess(0.1 + np.log(factor) - MOVED, lean) / 2 for factor in (2.0, 4.0))
+    sweeps = [moved_costs(seed, lean) for seed in range(count)]
+    for planted, found in zip((twice, four, four - twice), zip(*sweeps, strict=True), strict=True):
+        assert (
+            least <= np.mean([x.interval[0] <= planted <= x.interval[1] for x in found]) <= 0.99 + 0.01 * (count < 99)
+        )
+        assert np.mean([x.value for x in found]) == pytest.approx(planted, abs=0.0006)
+
+
+def test_a_ratio_outside_the_trained_ratios_has_no_cost():
+    ratios = 2.0 ** np.arange(-2, 3)
+    curve = minimum(ratios, 2 + excess(np.log(ratios), 0.0) + 1e-3 * np.random.default_rng(0).normal(size=(8, 5)))
+    assert measured(costs_of_moving(curve, curve, 5.0)).interval is not None
+    assert np.isnan(measured(costs_of_moving(curve, curve, 6.0)).value)
 
 
 def test_flags_of_minima():
