@@ -37,10 +37,10 @@ def claims(table, config: Config, context) -> list[Claim]:
     return answers
 
 
-def _from_paper(config: Config, figure: int, paper_value: str) -> dict[str, Any]:
-    """The source and the paper's value of a question about a figure."""
+def _from_paper(config: Config, figures: str, paper_value: str) -> dict[str, Any]:
+    """The source and the paper's value of a question about figures."""
     of_paper = config.width == PRESETS["paper"].width
-    return in_setting(f"{PAPER_A}, figure {figure}", paper_value, of_paper=of_paper)
+    return in_setting(f"{PAPER_A}, {figures}", paper_value, of_paper=of_paper)
 
 
 class Asked(NamedTuple):
@@ -80,43 +80,22 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
         edges = [[f"η at {name}"] * (each is not None and each.at_edge) for name, each in selected]
     own = f"t interval over {len(config.seeds)} seeds; {own}"
     of_tuning = "; the interval allows for the tuning" if config.rates else ""
-    question = Question(
-        statement=f"at d {config.width} the ratio √d has a lower loss than one rate for all",
-        claimed=ABOVE_ZERO,
-        variant="at the end",
-        unit="nats per token",
-        note=f"{UNIT}{of_tuning}; {own}",
-        **_from_paper(config, 4, "> 0"),
-    )
+    statement = f"at d {config.width} the ratio √d has a lower loss than one rate for all"
+    per_token: dict[str, Any] = {"statement": statement, "claimed": ABOVE_ZERO, "unit": "nats per token"}
+    per_token |= _from_paper(config, "figures 4 and 5", "> 0")
+    question = Question(variant="at the end", note=f"{UNIT}{of_tuning}; {own}", **per_token)
     yield Asked(question, difference(*([[tuned(table, config, ratio)]] for ratio in ratios)), "", *edges)
-    question = Question(
-        statement=f"at d {config.width} the ratio √d has a lower loss than one rate for all",
-        claimed=ABOVE_ZERO,
-        variant="at every measured step",
-        unit="nats per token",
-        note=f"{UNIT}, least of {len(config.measured_steps)} measured steps; {own}",
-        **_from_paper(config, 4, "> 0"),
-    )
+    note = f"{UNIT}, least of {len(config.measured_steps)} measured steps; {own}"
+    question = Question(variant="at every measured step", note=note, **per_token)
     lead = np.subtract(*(validation_curves(table, config, ratio, own_rate=True) for ratio in ratios))
     yield Asked(question, _least(lead), "", *edges)
     by_word = np.subtract(*(np.log(word_perplexities(table, config, ratio)) for ratio in ratios))
-    question = Question(
-        statement=f"at d {config.width} the ratio √d has a lower perplexity by word than one rate for all",
-        claimed=ABOVE_ZERO,
-        variant="at the end",
-        unit="ln perplexity",
-        note=f"difference in ln of word-level perplexity, at the end of training; {own}",
-        **_from_paper(config, 5, "> 0"),
-    )
+    per_word = per_token | {"unit": "ln perplexity by word"}
+    note = f"difference in ln of word-level perplexity, at the end of training; {own}"
+    question = Question(variant="by word, at the end", note=note, **per_word)
     yield Asked(question, Measurement.over_seeds(by_word[:, -1]), "", *edges)
-    question = Question(
-        statement=f"at d {config.width} the ratio √d has a lower perplexity by word than one rate for all",
-        claimed=ABOVE_ZERO,
-        variant="at every scored step",
-        unit="ln perplexity",
-        note=f"difference in ln of word-level perplexity, least of {by_word.shape[1]} scored steps; {own}",
-        **_from_paper(config, 5, "> 0"),
-    )
+    note = f"difference in ln of word-level perplexity, least of {by_word.shape[1]} scored steps; {own}"
+    question = Question(variant="by word, at every scored step", note=note, **per_word)
     untested = "" if config.scored_points else "words are scored only at the end of training"
     yield Asked(question, _least(by_word), untested, *edges)
 
@@ -127,7 +106,7 @@ def _least(differences: np.ndarray) -> Measurement:
 
 
 def _about_larger_ratios(table, config: Config, losses, interval: str, untested: str) -> Iterator[Asked]:
-    """Yields whether √d is near the best ratio, whether larger ratios gain little, and whether their gain shrinks."""
+    """Yields whether √d is near the best ratio, and whether the gain of larger ratios shrinks."""
     root, largest = config.root, _largest_if_best(losses)
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
@@ -136,19 +115,9 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
         unit="nats per token",
         note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
         f"ratio; {interval}",
-        **_from_paper(config, 4, "near-optimal"),
+        **_from_paper(config, "figure 4", "near-optimal"),
     )
     measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])
-    yield Asked(question, measured, untested, minus=largest)
-    question = Question(
-        statement=f"at the η tuned for √d, larger ratios lower the loss by at most {MARGINAL:g} nats per token",
-        claimed=(-np.inf, MARGINAL),
-        unit="nats per token",
-        note=f"{UNIT}, loss of √d minus that of the best of {', '.join(f'{r / root:.3g} √d' for r in larger)}; at most "
-        f"{MARGINAL:g}; {_gain_over_training(table, config, larger)}; {interval}",
-        **_from_paper(config, 4, "marginal"),
-    )
-    measured = difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]])
     yield Asked(question, measured, untested, minus=largest)
     early, end = (_at_part(table, config, part) for part in (PARTS[0], 1.0))
     question = Question(
@@ -158,7 +127,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
         claimed=ABOVE_ZERO,
         unit="nats per token",
         note=f"{UNIT}, gain at {PARTS[0]:.0%} of the training minus that at the end; the interval allows for the "
-        f"choice of the ratios; {interval}",
+        f"choice of the ratios; {_gain_over_training(table, config, larger)}; {interval}",
     )
     groups = [[early[root]], [end[ratio] for ratio in larger]], [[early[ratio] for ratio in larger], [end[root]]]
     measured = difference(*([list(map(Tuned, group)) for group in side] for side in groups))

@@ -66,13 +66,14 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
         note="power of d with the embedding's rate times d, minus power of d of SP",
     )
     yield less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, seeds)
-    for name in (MUP, LVP):
+    for name in (MUP, LVP):  # the abstract is about μP
         widths = by_entry[name].widths
         invariant = Question(
-            statement=f"{name}'s best base rate has a power of the width within {INVARIANT:g} of 0",
-            source=AFTER if name == MUP else OUR_RESULT,
-            paper_value="approximately scale invariant" if name == MUP else None,
+            statement=f"a rule's best base rate has a power of the width within {INVARIANT:g} of 0",
+            source=AFTER,
+            paper_value="μP: approximately scale invariant",
             claimed=(-INVARIANT, INVARIANT),
+            variant=name,
             unit="power of d",
             note=f"its power of d is within {INVARIANT} of 0",
         )
