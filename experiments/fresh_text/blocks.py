@@ -1,16 +1,28 @@
 """The block of README that is made from the committed results of `fresh_text`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lvp.analysis.measurement import Measurement
-from lvp.experiments.fresh_text.analysis import law, of_group, percent, power_of_rate, read, varied, vocabulary
+from lvp.experiments.fresh_text.analysis import (
+    Reading,
+    costs_of_powers,
+    law,
+    of_group,
+    percent,
+    power_of_rate,
+    read,
+    varied,
+    vocabulary,
+)
 from lvp.experiments.fresh_text.config import GROUPS
+from lvp.experiments.fresh_text.minimum import measured
 
 WIDE = 1.0  # width of the interval of an exponent that tells nothing
 _ROWS = {"sqrt": "rows × √d", "plain": "plain rows"}
+_MOVES = {0.0: "stays", 0.5: "grows as √d", 1.0: "grows as d"}  # of the ratio, by its power of d
 
 
 def blocks(results: Mapping[str, Any]) -> dict[str, str]:
@@ -38,8 +50,16 @@ def _advice(result: Any) -> Iterator[str]:
         yield (
             f"- **{_ROWS[GROUPS[name].token_rows].capitalize()}** ({model}): the best embedding rate is {ratios} times "
             f"the hidden rate at d {widths}. The ratio {_follows(ratio)}. The rate itself {_follows(rate)}. Twice the "
-            f"best rate costs {twice} of the loss, and half of it {half}."
+            f"best rate costs {twice} of the loss, and half of it {half}.{_of_moving(readings)}"
         )
+
+
+def _of_moving(readings: Sequence[Reading]) -> str:
+    """A sentence about the cost at the largest width if the smallest width's ratio is kept or moved."""
+    costs = {power: measured(100 * cost).value for power, cost in costs_of_powers(readings).items()}
+    known = [f"{costs[power]:.1f} % if it {how}" for power, how in _MOVES.items() if np.isfinite(costs[power])]
+    first, last = readings[0].shape.width, readings[-1].shape.width
+    return f" At d {last}, the best ratio of d {first} costs {', '.join(known)}." if known else ""
 
 
 def _follows(power: Measurement) -> str:

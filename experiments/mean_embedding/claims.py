@@ -18,7 +18,6 @@ DRIFT = "drift of the mean row over the mean norm of a row, at the end; t interv
 OWN_RATE = "each group at its own tuned rate"
 UNMEASURED = "the records were made before this measure"
 PAPER_B = "Stollenwerk & Stollenwerk 2025"
-BOTH_PAPERS = f"{OUR_RESULT}, after {PAPER_B} and Hayou & Liu 2025"
 OURS = f"{OUR_RESULT}, after {PAPER_B}"  # whose models are larger
 REMEDY = f"{OUR_RESULT}, after arXiv 2502.08441 (Coupled Adam)"
 
