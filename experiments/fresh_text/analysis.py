@@ -282,14 +282,19 @@ def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
     """
 
     def fitted(chosen: Sequence[Reading]) -> Slope:
-        factors = [entering(each.group, each.shape.width) if entered else 1.0 for each in chosen]
-        return analysis.slope([each.shape.width for each in chosen], _as_pair([x.best for x in chosen], factors))
+        return power_of_ratio(chosen, entered)
 
     if len({each.shape.width for each in readings}) < 2:
         return Law(Measurement(np.nan, None), np.nan, {}, len(readings), np.nan)
     fit = fitted(readings)
     without = _without(readings, lambda x: fitted(x).slope)
     return Law(fit.measurement, fit.lack_of_fit, without, fit.num_points, fit.intercept)
+
+
+def power_of_ratio(readings: Sequence[Reading], entered: bool = False) -> Slope:
+    """The fit of `power_of_width`."""
+    factors = [entering(each.group, each.shape.width) if entered else 1.0 for each in readings]
+    return analysis.slope([each.shape.width for each in readings], _as_pair([x.best for x in readings], factors))
 
 
 def power_of_vocab(readings: Sequence[Reading]) -> Law:

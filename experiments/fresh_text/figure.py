@@ -10,13 +10,47 @@ from lvp.analysis.figure_style import INK, MARKERS, REFERENCE, decimal, sheet
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import COLOURS, DASHES
 from lvp.analysis.slopes import Slope
-from lvp.experiments.fresh_text.analysis import Reading, law, power_of_rate, read, varied, vocabulary
+from lvp.experiments.fresh_text.analysis import (
+    Reading,
+    law,
+    power_of_rate,
+    power_of_ratio,
+    read,
+    varied,
+    vocabulary,
+)
 from lvp.experiments.fresh_text.config import GROUPS, Config
 
-# Power of d in the best embedding rate, if the hidden rate falls as 1/d → its name
-_RULES = {0.0: "Kalra & Barkeshli: constant", -0.5: "Hayou & Liu: 1/√d", -1.0: "one rate for all: 1/d"}
 _RATE, _RATIO = "embedding's learning rate η_E", "ratio η_E / η_hidden"
 _HIGHEST = 8.0  # % above the best, the upper end of the panels of curves
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the panels over d show."""
+
+    label: str  # of an axis
+    symbol: str
+    sentence: str  # the subject of the title
+    title: str  # of the panel over the width
+    rules: dict[float, str]  # power of d → whose rule it is
+
+
+# The rules are about the ratio. A rule for the rate follows if the hidden rate falls as 1/d.
+RATE = Shown(
+    _RATE,
+    "η_E",
+    "the best embedding rate",
+    "Best rate over width; rules for η_hidden ∝ 1/d",
+    {0.0: "Kalra & Barkeshli: constant", -0.5: "Hayou & Liu: 1/√d", -1.0: "one rate for all: 1/d"},
+)
+RATIO = Shown(
+    _RATIO,
+    "ratio",
+    f"the best {_RATIO}",
+    "Best ratio over width",
+    {1.0: "Kalra & Barkeshli: d", 0.5: "Hayou & Liu: √d", 0.0: "one rate for all: constant"},
+)
 
 
 @dataclass(frozen=True)
@@ -166,44 +200,42 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     return sheet(panels, title=title, preset=preset, corpus=corpus, partial=partial, words=words, columns=len(panels))
 
 
+def _better_resolved(readings: Sequence[Reading]) -> tuple[Shown, Slope, list[float]]:
+    """The rate or the ratio, whose power of d has the narrower interval, its fit, and its unit over the ratio."""
+    rate, ratio = power_of_rate(readings), power_of_ratio(readings)
+    if np.ptp(ratio.interval) < np.ptp(rate.interval):  # False without an interval
+        return RATIO, ratio, [1.0] * len(readings)
+    return RATE, rate, [each.hidden_rate for each in readings]
+
+
 def _of_law(config: Config, readings: Sequence[Reading], quantity: str) -> list:
-    """Over d the panels show the embedding's rate, which needs no choice of η_hidden; over m they show the ratio."""
-    xlabel, units = (
-        (_RATE, [each.hidden_rate for each in readings]) if quantity == "d" else (_RATIO, [1.0] * len(readings))
-    )
-    fit = power_of_rate(readings) if quantity == "d" else None
-    power = _shown_power(fit.slope if fit else law(config, readings).power.value, quantity)
+    """Over d the panels show `_better_resolved`; over m they show the ratio."""
+    shown, fit, units = _better_resolved(readings) if quantity == "d" else (RATIO, None, [1.0] * len(readings))
+    measured = fit.slope if fit else law(config, readings).power.value
+    power = _shown_power(measured, shown.rules if quantity == "d" else None)
     values = [each.shape.width if quantity == "d" else each.shape.vocab for each in readings]
     middle = float(np.exp(np.mean(np.log(values))))
     moved = [unit * (middle / value) ** power for unit, value in zip(units, values, strict=True)]
-    symbol = "η_E" if quantity == "d" else "ratio"
-    shown, inverse = (f"{x:.2g}".replace("-", "−") for x in (power, -power))
+    printed, inverse = (f"{x:.2g}".replace("-", "−") for x in (power, -power))
     names = "width d" if quantity == "d" else "d, m"
-    panels: list[Any] = [Curves(f"Loss over the {xlabel}", xlabel, _curves(config, readings, units), names)]
+    panels: list[Any] = [Curves(f"Loss over the {shown.label}", shown.label, _curves(config, readings, units), names)]
     if power:  # otherwise the panel would repeat the first
-        title = f"Dots above each other: best {symbol} ∝ {quantity}^{shown}"
-        over = f"{symbol} · ({quantity}/{middle:.0f})^{inverse}"
+        title = f"Dots above each other: best {shown.symbol} ∝ {quantity}{f'^{printed}' if power != 1 else ''}"
+        over = f"{shown.symbol} · ({quantity}/{middle:.0f})^{inverse}"
         panels.append(Curves(title, over, _curves(config, readings, moved)))
-    return [*panels, _best(config, readings, quantity, units, fit)]
+    if quantity == "d":
+        line = Line(readings[0].group.label, config.widths, readings, units)
+        best = Best(shown.title, "width d", shown.label, [line], list(shown.rules.items()), fit)
+    else:
+        best = _over_vocabulary(config, readings)
+    return [*panels, best]
 
 
 def _curves(config: Config, readings: Sequence[Reading], units: Sequence[float]) -> list[Curve]:
     return [_curve(_name(config, each), each, unit) for each, unit in zip(readings, units, strict=True)]
 
 
-def _best(
-    config: Config, readings: Sequence[Reading], quantity: str, units: Sequence[float], fit: Slope | None
-) -> Best:
-    if quantity == "d":
-        line = Line(readings[0].group.label, config.widths, readings, units)
-        return Best(
-            "Best rate over width; rules for η_hidden ∝ 1/d",
-            "width d",
-            _RATE,
-            [line],
-            [*((p, name) for p, name in _RULES.items())],
-            fit,
-        )
+def _over_vocabulary(config: Config, readings: Sequence[Reading]) -> Best:
     lines = []
     for width in sorted(set(config.widths)):
         own = [each for each in readings if each.shape.width == width]
@@ -236,22 +268,22 @@ def _name(config: Config, each: Reading) -> str:
     return f"{each.shape.width}, {each.shape.vocab}" if varied(config) == "m" else f"{each.shape.width}"
 
 
-def _shown_power(value: float, quantity: str) -> float:
-    """The nearest rule's power of the width, or the measured power of the vocabulary; 0 if it is unknown."""
+def _shown_power(value: float, rules: dict[float, str] | None) -> float:
+    """The power of the nearest rule, or the value if there are no rules; 0 if it is unknown."""
     if not np.isfinite(value):
         return 0.0
-    return min(_RULES, key=lambda power: abs(power - value)) if quantity == "d" else round(value, 2)
+    return round(value, 2) if rules is None else min(rules, key=lambda power: abs(power - value))
 
 
 def _title(config: Config, readings: Sequence[Reading], quantity: str) -> str:
     where = ", ".join(filter(None, (readings[0].group.label, vocabulary(config))))
     if quantity == "d":
-        power = power_of_rate(readings).measurement
-        return f"Text read once: the best embedding rate {_direction(power)} ({where})"
-    fit = law(config, readings)
-    if not np.isfinite(fit.power.value):
+        shown, fit, _ = _better_resolved(readings)
+        return f"Text read once: {shown.sentence} {_direction(fit.measurement)} ({where})"
+    power = law(config, readings).power
+    if not np.isfinite(power.value):
         return f"{where}: the best ratio η_E / η_hidden over {quantity} is not resolved yet"
-    return f"{where}: the best ratio η_E / η_hidden follows {quantity}^{fit.power.in_words()}; {_sign(fit.power)}"
+    return f"{where}: the best ratio η_E / η_hidden follows {quantity}^{power.in_words()}; {_sign(power)}"
 
 
 def _direction(power: Measurement) -> str:
