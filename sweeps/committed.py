@@ -397,11 +397,11 @@ def _claims(results: Sequence[Result]) -> list[str]:
     untested = [each.first for each in found if each not in tested]
     parts = [
         f"An interval misses its value once in twenty times. So about {0.05 * decided:.0f} of the {decided} decided "
-        "measurements below\nare expected to be decided wrongly by chance.\n",
+        "measurements below\nare expected to be decided wrongly by chance. Some share their runs, so this is rough.\n",
         f"## Sentences of the papers\n\n{_verdicts(papers).capitalize()}.\n\n{claims_of.table(papers)}",
         f"## Results of this project\n\n{_verdicts(ours).capitalize()}.\n\n{claims_of.table(ours, len(papers) + 1)}",
         "## Not tested here\n\n"
-        + "\n".join(f"- {c.statement} ({c.source}): {c.reason or MISSING}." for c in untested)
+        + "\n".join(f"- {c.full_statement} ({c.source}): {c.reason or MISSING}." for c in untested)
         + "\n",
         f"## How each row was measured\n\n{claims_of.measurements(rows)}",
         f"## Runs\n\nA core minute is a minute of training on one core or accelerator.\n\n{results_table(results)}\n",

@@ -8,6 +8,7 @@ from lvp.analysis import Optimum
 from lvp.analysis.claims import Claim, Question, Seeds, judge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.slopes import without_each
+from lvp.experiments.common.shape_powers import joint_powers
 
 
 def answer(
@@ -33,6 +34,35 @@ def answer(
     noted = replace(question, note="; ".join(filter(None, notes)).replace("-", "−"))
     claim = noted.answer(Measurement(fit.slope, fit.interval), context, seeds)
     return unless_on_one(claim, question, {f"width {d:g}": Measurement(x.slope, x.interval) for d, x in others.items()})
+
+
+def answer_jointly(
+    question: Question,
+    quantity: str,
+    shapes: Sequence[tuple[int, int]],
+    best: Sequence[Optimum],
+    context: Mapping[str, str],
+    seeds: Seeds,
+) -> Claim:
+    """The claim about the power of d or m in a fit of both to all shapes.
+
+    It is unresolved if the verdict is another one without one of the values of the quantity.
+
+    Args:
+      quantity: "d" or "m".
+      shapes: S pairs (d, m).
+      best: S optima.
+      context, seeds: as in `Question.answer`.
+    """
+    values = [shape["dm".index(quantity)] for shape in shapes]
+    others = {}
+    for left in sorted(set(values)):
+        kept = [i for i, value in enumerate(values) if value != left]
+        others[f"{quantity} {left}"] = joint_powers([shapes[i] for i in kept], [best[i] for i in kept]).power(quantity)
+    powers = [other.value for other in others.values()]
+    note = f"{min(powers):.2f} to {max(powers):.2f} without one {quantity}".replace("-", "−")
+    noted = replace(question, note=f"{question.note}; {note}")
+    return unless_on_one(noted.answer(joint_powers(shapes, best).power(quantity), context, seeds), question, others)
 
 
 def unless_on_one(claim: Claim, question: Question, without: Mapping[str, Measurement]) -> Claim:

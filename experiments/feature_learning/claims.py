@@ -63,7 +63,7 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             points = relative_to_theorem(table, config, group, part, config.steps[-1])
             fit = power(*points) if len(points[0]) > 2 else None
             question = Question(
-                statement=f"over {steps_in_words(config)} of training δ_E and δ_W keep the power of d of theorem 1's "
+                statement=f"after {steps_in_words(config)} of training δ_E and δ_W have the power of d of theorem 1's "
                 f"exact form, within {POWER:g}",
                 source=f"{OUR_RESULT}, after {PAPER_A}, {THEOREM}",
                 paper_value=None,
@@ -71,6 +71,7 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
                 variant=f"{PARTS[part]}, {group}",
                 unit="difference of powers",
                 note=f"measured power of d minus that of the exact form, within {POWER}; one-hot targets, under LVP at "
-                f"{GROWING}; theorem 1 is about one step under assumption 2",
+                f"{GROWING}; sign: of the gradient; square, cross-entropy: the loss; theorem 1 is about one step under "
+                "assumption 2; its exact form is in docs/theory.md",
             )
             yield question, Measurement(fit.slope, fit.interval) if fit else UNKNOWN

@@ -56,8 +56,10 @@ def claims(table, config: Config, context) -> list[Claim]:
             asked += [_power_law(where, raw), _stability(where, raw)]
         if varied(config) == "m":
             asked += _of_vocab(where, config, readings)
-        asked += _of_costs(where, readings)
-        if name != config.groups[0] and len(config.shapes) == 1:
+        compared = len(config.shapes) == 1 and len(config.groups) > 1  # with the first group, a shape of another preset
+        if not (compared and name == config.groups[0]):
+            asked += _of_costs(where, readings)
+        if compared and name != config.groups[0]:
             asked.append(_alike(readings[0], by_setting[config.groups[0], config.shapes[0]]))
         answers += [question.answer(measured, context, seeds) for question, measured in asked]
     return answers
@@ -128,7 +130,8 @@ def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
         paper_value=None,
         claimed=(LEAST_P, 1.0),
         unit="p-value",
-        note=f"p-value of the scatter about the power law; at most {LEAST_P:g} contradicts, more decides nothing",
+        note=f"p-value of the scatter about the power law; at most {LEAST_P:g} contradicts, more decides nothing; "
+        "η_hidden is chosen on a grid of factors of 2, and its steps are scatter of the ratio",
     )
     return question, Measurement.p_value(fit.lack_of_fit, LEAST_P)
 

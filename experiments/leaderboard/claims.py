@@ -12,6 +12,11 @@ from lvp.experiments.leaderboard.analysis import Reading, read
 from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Config
 
 TUNED = "tuned at the base size only"
+OTHERS = {  # what an entry changes besides the rule of width and vocabulary
+    "nanochat": "; trains hidden matrices with Muon and normalizes rows",
+    "LVP (width only)": "; without rules for depth and batch",
+    "LVP (marin's horizon)": "; with marin's rule for the number of tokens",
+}
 
 
 def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> list[Claim]:
@@ -50,7 +55,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             paper_value=None,
             claimed=ABOVE_ZERO,
             unit="relative excess loss",
-            note=f"difference of the mean relative gaps to the references; {interval}",
+            note=f"difference of the mean relative gaps to the references; {interval}{OTHERS.get(name, '')}",
         )
         answer = less.answer(_difference(reading, name), context, seeds)
         if reading.diverged(RECOMMENDED) != reading.diverged(name):

@@ -30,8 +30,8 @@ def claims(table, config: Config, context) -> list[Claim]:
             shapes = f"{fit.num_points} of {len(config.shapes)} shapes resolved; powers of d and m fitted together"
             held = f"{shapes}; {_other_argument(GROWTH, rows, fit.power('d'))}"
             question = _width_power(setting, "m held", rows, ALIGNMENT, held)
-            answers.append(question.answer(fit.power("d"), context, seeds))
-            answers.append(_vocab_power(setting, shapes).answer(fit.power("m"), context, seeds))
+            for quantity, asked in (("d", question), ("m", _vocab_power(setting, shapes))):
+                answers.append(slope_claims.answer_jointly(asked, quantity, config.shapes, best, context, seeds))
     return answers
 
 

@@ -16,7 +16,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     larger = larger_half(table)
     peak = growth(larger, "peak_ratio")
     ratio = Question(
-        statement="the top token's squared frequency over the mean square grows as m",
+        statement="at large m the top token's squared frequency over the mean square grows as m",
         source=f"{OUR_RESULT}, after {PAPER_A}, lemma 1 and theorem 2",  # which are about Zipf's law
         paper_value=1.0,
         claimed=1.0,
@@ -31,7 +31,8 @@ def claims(table, config: Config, context) -> list[Claim]:
         fit = power_law_fit(rows[vocab])
         frequent, rare = fit.exponents
         question = Question(
-            statement=f"WikiText-2's token frequencies follow a power of their rank, with R² of at least {EXCELLENT:g}",
+            statement=f"WikiText-2's token frequencies follow a power of their rank, with R² of at least {EXCELLENT:g} "
+            "in logarithms",
             variant=f"m = {vocab}",
             source=f"{PAPER_A}, figure 2",
             paper_value="excellent",

@@ -21,19 +21,13 @@ def claims(table, config: Config, context) -> list[Claim]:
     resolved = f"{fit.num_points} of {len(best)} settings resolved, {fit.num_bounds} bounds at the edge of their grid"
     ratio = min(vocab / width for width, vocab in config.shapes)
     resolved += f"; powers of d and m fitted together; m / d is {ratio:g} or more, and table 2 is for m far above d"
-    at_steps = f"{reading}, at fixed steps"
+    at_steps = f"{reading}, {config.steps} steps for every m"
     answers = [
-        _power_of_width(at_steps, "fitted over d and m", f"{at_steps}; {resolved}").answer(
-            fit.power("d"), context, seeds
-        ),
-        Question(
-            statement=f"{at_steps}: the best η_E has a power of m within 0.1 of 0",
-            source=SOURCE,
-            paper_value=None,
-            claimed=(-0.1, 0.1),
-            unit="power of m",
-            note=f"power of m, within 0.1 of 0; {at_steps}; {resolved}",
-        ).answer(fit.power("m"), context, seeds),
+        slope_claims.answer_jointly(question, quantity, config.shapes, best, context, seeds)
+        for quantity, question in (
+            ("d", _power_of_width(at_steps, "fitted over d and m", f"{at_steps}; {resolved}")),
+            ("m", _power_of_vocab(at_steps, resolved)),
+        )
     ]
     for part in config.slices:
         if part.moving == "d":
@@ -52,4 +46,15 @@ def _power_of_width(at_steps: str, where: str, note: str) -> Question:
         rivals=(0.0, -1.0),
         unit="power of d",
         note=note,
+    )
+
+
+def _power_of_vocab(at_steps: str, resolved: str) -> Question:
+    return Question(
+        statement=f"{at_steps}: the best η_E has a power of m within 0.1 of 0",
+        source=SOURCE,
+        paper_value=None,
+        claimed=(-0.1, 0.1),
+        unit="power of m",
+        note=f"power of m, within 0.1 of 0; {at_steps}; {resolved}",
     )

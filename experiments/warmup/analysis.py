@@ -199,16 +199,6 @@ def schedule(config: Config, warmup: float) -> np.ndarray:
     )
 
 
-def departure(table, config: Config, name: str, measure: str) -> np.ndarray:
-    """The largest relative departure of a measure from the schedule, without warm-up [seeds].
-
-    Let r be measure / schedule and g its geometric mean over the measured steps. The departure is the largest value of
-    r/g and g/r, minus 1.
-    """
-    logs = np.log(over_steps(tuned_runs(table, config, name, 0.0), config, measure) / schedule(config, 0.0))
-    return np.exp(np.abs(logs - logs.mean(axis=1, keepdims=True)).max(axis=1)) - 1
-
-
 def early(table, config: Config, name: str, measure: str) -> np.ndarray:
     """A measure at the first step over its median at constant rate, without warm-up [seeds].
 

@@ -46,7 +46,7 @@ def table_of(config, lost=()):
     return records.table(rows)
 
 
-UNRELATED = "except at × 128 unfrozen, final accuracy does not correlate with the stable rank"
+UNRELATED = "except at × 128 unfrozen, final accuracy and stable rank have a correlation of at most 0.3 in size"
 
 
 def verdicts(table, config=CONFIG):
@@ -71,7 +71,7 @@ def test_the_paper_preset_is_the_published_set_up():
 
 def test_accuracies_are_not_tested_on_other_images():
     claims = large_updates.claims.claims(table_of(CONFIG), replace(CONFIG, corpus="digits"), CONTEXT)
-    untested = {c.statement for c in claims if c.reason == "digits; the paper trains on CIFAR-10"}
+    untested = {c.statement for c in claims if "the paper has CIFAR-10" in c.reason}
     ours = {c.statement for c in claims if c.source.startswith("our result")}
     assert untested == {c.statement for c in claims} - ours and all("ReLU" in s or "stable rank" in s for s in ours)
 

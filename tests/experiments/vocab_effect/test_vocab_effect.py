@@ -5,8 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lvp.analysis import Optimum
+from lvp.analysis.claims import Question, Seeds
 from lvp.errors import InputError
 from lvp.experiments import vocab_effect, width_vocab
+from lvp.experiments.common import slope_claims
 from lvp.experiments.common.decoder_runs import geometric
 from lvp.experiments.common.shape_powers import joint_powers, slope_along
 from lvp.training import records
@@ -86,6 +89,20 @@ def test_intervals_cover_the_planted_powers(count):
     least = 0.90 if count > 100 else 0.60
     assert all(least <= covered / count for covered in inside.values()), inside
     assert count < 100 or all(covered / count <= 0.98 for covered in inside.values()), inside
+
+
+def test_no_single_size_decides_a_joint_power():
+    """All widths follow d^(−1/2), or all but the largest, which moves the fitted power."""
+    shapes = [(d, m) for d in (32, 64, 128, 256) for m in (256, 1024, 4096)]
+    question = Question(
+        statement="", source="our result", paper_value=None, claimed=-0.5, rivals=(0.0, -1.0), unit="power of d"
+    )
+    for lower, verdict, noted in ((1.0, "supported", ""), (0.6, "unresolved", "not without d 256")):
+        wander = np.random.default_rng(0).normal(0, 0.005, len(shapes))
+        rates = [d**-0.5 * lower ** (d == 256) for d, _ in shapes] * np.exp(wander)
+        best = [Optimum(rate, 0.02, (0.96 * rate, 1.04 * rate), 1.0, "quadratic", ()) for rate in rates]
+        claim = slope_claims.answer_jointly(question, "d", shapes, best, CONTEXT, Seeds((0, 1, 2)))
+        assert claim.verdict == verdict and noted in claim.note and "without one d" in claim.note
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,9 @@ def followed(config):
 
 
 LARGER_RATES = [
-    f"without warm-up, doubling the best rate costs more loss than under LionAR ({name}, {variant})"
+    f"without warm-up, doubling the {doubled} costs more loss than under LionAR ({name})"
     for name in ("AdamW", "LionA")
-    for variant in ("both rates × 2", "both steps × 2 (LionAR's rate × 4)")
+    for doubled in ("best rate", "steps of the best rate")
 ]
 LASTING = "without warm-up AdamW ends at a higher loss (than with the best warm-up)"
 
@@ -177,7 +177,6 @@ def test_claims_reverse_with_the_data(monkeypatch):
     assert wrong == {
         "warm-up lowers the final loss less than under AdamW (LionA)",
         "warm-up lowers the final loss less than under AdamW (LionAR)",
-        "updates follow the schedule within 10% (LionAR, angle)",
         "the first update exceeds the median update at constant rate (LionAR, relative change of representations)",
         "LionAR without momentum ends at least 0.05 nats above LionAR",
         "LionAR with high momentum, Nesterov's form and inverse bias correction needs no warm-up",
@@ -205,8 +204,6 @@ def test_equal_groups_support_no_difference(monkeypatch):
     claim_verdicts = verdicts(followed(CONFIG))
     supported = {statement for statement, verdict in claim_verdicts.items() if verdict == "supported"}
     assert supported == {
-        "updates follow the schedule within 10% (LionA, norm)",
-        "updates follow the schedule within 10% (LionAR, angle)",
         "LionAR that holds the RRC gains nothing from warm-up",
         "LionAR with high momentum, Nesterov's form and inverse bias correction needs no warm-up",
         "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",
