@@ -73,6 +73,7 @@ PRESETS = {
     "laptop": Config(
         slice_bytes=1_150_000,
         valid_bytes=200_000,
+        seeds=tuple(range(10)),  # two tune and eight judge
         context=64,
         batch=8,
         widths=(64, 128),
