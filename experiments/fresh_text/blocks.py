@@ -50,7 +50,8 @@ def _advice(result: Any) -> Iterator[str]:
         yield (
             f"- **{_ROWS[GROUPS[name].token_rows].capitalize()}** ({model}): the best embedding rate is {ratios} times "
             f"the hidden rate at d {widths}. The ratio {_follows(ratio)}. The rate itself {_follows(rate)}. Twice the "
-            f"best rate costs {twice} of the loss, and half of it {half}.{_of_moving(readings)}"
+            f"best rate costs {twice} of the loss, and half of it {half}."
+            f"{_of_moving(readings)}{_of_steps(readings[-1])}"
         )
 
 
@@ -60,6 +61,14 @@ def _of_moving(readings: Sequence[Reading]) -> str:
     known = [f"{costs[power]:.1f} % if it {how}" for power, how in _MOVES.items() if np.isfinite(costs[power])]
     first, last = readings[0].shape.width, readings[-1].shape.width
     return f" At d {last}, the best ratio of d {first} costs {', '.join(known)}." if known else ""
+
+
+def _of_steps(reading: Reading) -> str:
+    """A sentence about the fall of the best ratio over the second half of the text."""
+    half, end = (reading.best_after(part) for part in (0.5, 1.0))
+    if not (half.resolved and end.resolved):
+        return ""
+    return f" There the best ratio after all of the text is {end.rate / half.rate:.2f} times that after half of it."
 
 
 def _follows(power: Measurement) -> str:

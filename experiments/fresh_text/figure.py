@@ -42,14 +42,14 @@ RATE = Shown(
     "η_E",
     "the best embedding rate",
     "Best rate over width; rules for η_hidden ∝ 1/d",
-    {0.0: "Kalra & Barkeshli: constant", -0.5: "Hayou & Liu: 1/√d", -1.0: "one rate for all: 1/d"},
+    {0.0: "Kalra & Barkeshli: constant", -0.5: "Hayou & Liu: 1/√d", -1.0: "a constant ratio: 1/d"},
 )
 RATIO = Shown(
     _RATIO,
     "ratio",
     f"the best {_RATIO}",
     "Best ratio over width",
-    {1.0: "Kalra & Barkeshli: d", 0.5: "Hayou & Liu: √d", 0.0: "one rate for all: constant"},
+    {1.0: "Kalra & Barkeshli: d", 0.5: "Hayou & Liu: √d", 0.0: "a constant ratio"},
 )
 
 
@@ -160,7 +160,7 @@ class Best:
         limits = axes.get_ylim()
         middle, low, high = fit.line(widths)
         axes.fill_between(widths, low, high, color=REFERENCE, alpha=0.2, linewidth=0, zorder=1, label="95 % of the fit")
-        axes.plot(widths, middle, color=INK, linewidth=1.0, zorder=3)
+        axes.plot(widths, middle, color=INK, linewidth=1.0, zorder=3, label="fit")
         axes.set_ylim(limits)
 
 
@@ -220,7 +220,7 @@ def _of_law(config: Config, readings: Sequence[Reading], quantity: str) -> list:
     names = "width d" if quantity == "d" else "d, m"
     panels: list[Any] = [Curves(f"Loss over the {shown.label}", shown.label, _curves(config, readings, units), names)]
     if power:  # otherwise the panel would repeat the first
-        title = f"Dots above each other: best {shown.symbol} ∝ {quantity}{f'^{printed}' if power != 1 else ''}"
+        title = f"Dots coincide if best {shown.symbol} ∝ {quantity}{f'^{printed}' if power != 1 else ''}"
         over = f"{shown.symbol} · ({quantity}/{middle:.0f})^{inverse}"
         panels.append(Curves(title, over, _curves(config, readings, moved)))
     if quantity == "d":

@@ -35,7 +35,7 @@ def headline(results: Sequence[Any]) -> str:
     Args:
       results: committed results on one corpus.
     """
-    sentences, settings = ["- **The exponent of the paper's rule is −0.5.**"], set()
+    sentences, settings = ["- **The paper's rule has an exponent of −0.5.**"], set()
     for each in results:
         slopes = {READINGS[rows]: optima(each.table, each.config, rows)[1] for rows in each.config.token_rows}
         exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items()).replace("-", "−")
