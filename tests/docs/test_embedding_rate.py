@@ -1,7 +1,9 @@
-"""The typed table of docs/embedding_rate.md agrees with the summaries of the committed results."""
+"""The typed table and ranges of docs/embedding_rate.md agree with the summaries of the committed results."""
 
 import re
 from pathlib import Path
+
+import numpy as np
 
 from lvp.sweeps.committed import result
 
@@ -31,21 +33,36 @@ def test_the_best_ratio_under_adam():
     found = columns(result("muon/laptop-wikitext2").summary, r"Adam, (.*?) {2,}[\d.]+\*? +([\d.]+)")
     losses = [float(loss) for _, loss in found]
     assert losses == sorted(losses, reverse=True) and found[-1][0] == "ratio d"
-    assert cells()["muon"] == "the mean falls up to d = 8 times √d, the largest"  # d is 64
+    assert cells()["muon"] == "d = 8 times √d, the largest of the grid"  # d is 64
 
 
 def test_the_ratio_on_text_read_once():
     found = columns(result("fresh_text/today-wikitext2").summary, r" +(\d+) +\d+ +[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+ …")
     over = [float(ratio) / float(width) ** 0.5 for width, ratio in found]
-    assert len(over) == 4
-    assert cells()["fresh_text"] == f"{min(over):.0f} to {max(over):.0f} times √d"
+    assert len(over) == 5
+    assert cells()["fresh_text"] == f"{min(over):.1f} to {max(over):.1f} times √d"
+    of_width = [float(ratio) / float(width) for width, ratio in found]
+    assert "about a third of d" in PAGE.read_text() and 0.25 < min(of_width) <= max(of_width) < 0.42
+
+
+def test_the_ranges_of_costs_and_intervals():
+    line = r" +\d+ +\d+ +[\d.]+ +[\d.]+ +([\d.]+) +([\d.]+) … ([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+) +([\d.]+)"
+    costs, sides = [], []
+    for preset in ("laptop", "today"):
+        rows = np.array(columns(result(f"fresh_text/{preset}-wikitext2").summary, line), float)
+        best, low, high, *both = rows.T
+        costs += [side.mean() for side in both]
+        sides += [*(100 * (high / best - 1)), *(100 * (1 - low / best))]
+    text = " ".join(PAGE.read_text().split())
+    assert f"costs only {min(costs):.1f} to {max(costs):.1f} % of the loss" in text
+    assert f"no better than to {min(sides):.0f} to {max(sides):.0f} %" in text
 
 
 def test_the_ratio_of_the_small_1b_design():
     found = columns(result("pretrain_1b/laptop-wikitext2").summary, r"(√d = )?[\d.]+ +([\d.]+) \[")
     losses = {name: float(loss) for name, loss in found[:7]}
     assert len(found) >= 7 and min(losses, key=losses.get) == "√d = "
-    assert cells()["pretrain_1b"] == "√d times the rate of all others, of seven ratios"
+    assert cells()["pretrain_1b"] == "√d, the best of seven ratios"
 
 
 def test_the_table_is_read():
