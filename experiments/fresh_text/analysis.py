@@ -281,18 +281,15 @@ def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
       entered: whether ratios are in units of what enters the first block.
     """
 
-    def fitted(chosen: Sequence[Reading]) -> Slope:
-        return power_of_ratio(chosen, entered)
-
     if len({each.shape.width for each in readings}) < 2:
         return Law(Measurement(np.nan, None), np.nan, {}, len(readings), np.nan)
-    fit = fitted(readings)
-    without = _without(readings, lambda x: fitted(x).slope)
+    fit = power_of_ratio(readings, entered)
+    without = _without(readings, lambda x: power_of_ratio(x, entered).slope)
     return Law(fit.measurement, fit.lack_of_fit, without, fit.num_points, fit.intercept)
 
 
 def power_of_ratio(readings: Sequence[Reading], entered: bool = False) -> Slope:
-    """The fit of `power_of_width`."""
+    """The slope of ln(best ratio) over ln d, of one shape per width. Arguments as in `power_of_width`."""
     factors = [entering(each.group, each.shape.width) if entered else 1.0 for each in readings]
     return analysis.slope([each.shape.width for each in readings], _as_pair([x.best for x in readings], factors))
 
@@ -464,7 +461,7 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
         entered = law(config, readings, entered=True)
         lines.append(f"{where}, best ratio as it enters the first block: {entered.power.in_words()}")
         lines.append(f"{where}, vertex of η_hidden · d (selecting seeds): {_power_of_constant(readings)}")
-        lines += _moved_lines(readings)
+        lines.append(_moved_line(readings))
     if raw.without:
         lines.append(f"{where}, best ratio: {_listed(raw.without)}")
     if quantity == "m":
@@ -479,18 +476,10 @@ def _rate_lines(readings: Sequence[Reading]) -> list[str]:
     return [*lines, f"power of d, best η_E: {_listed(without)}"] if without else lines
 
 
-def _moved_lines(readings: Sequence[Reading]) -> list[str]:
-    costs = [
-        f"d^{power:g}: {_cost_in_words(measured(100 * costs))}" for power, costs in costs_of_powers(readings).items()
-    ]
+def _moved_line(readings: Sequence[Reading]) -> str:
+    costs = [f"d^{power:g}: {measured(100 * each).in_words()}" for power, each in costs_of_powers(readings).items()]
     smallest, *_, largest = sorted(each.shape.width for each in readings)
-    return [f"cost of d {smallest}'s best ratio at d {largest}, in % of the loss, if it moves as {', '.join(costs)}"]
-
-
-def _cost_in_words(cost: Measurement) -> str:
-    if cost.interval is None:
-        return "–"
-    return f"{cost.value:.2f} [{cost.interval[0]:.2f}, {cost.interval[1]:.2f}]".replace("-", "−")
+    return f"cost of d {smallest}'s best ratio at d {largest}, in % of the loss, if it moves as {', '.join(costs)}"
 
 
 def _listed(without: dict[ModelShape, float]) -> str:
