@@ -9,7 +9,7 @@ choose η_hidden · d. The judging seeds, which are other seeds, train at least 
 
     python -m lvp.sweeps run fresh_text --preset laptop --corpus wikitext2         LayerNorm, sinusoidal, m 1024
     python -m lvp.sweeps run fresh_text --preset today --corpus wikitext2          RMSNorm, rotary positions, plain rows
-    python -m lvp.sweeps run fresh_text --preset vocabulary --corpus wikitext2     m 512 to 8192 at d 64 and 128
+    python -m lvp.sweeps run fresh_text --preset vocabulary --corpus wikitext2     m 512 to 8192 at d 64
     python -m lvp.sweeps run fresh_text --preset growing --corpus wikitext2        m = 8 d
     python -m lvp.sweeps run fresh_text --preset practice --corpus wikitext2       decay and schedule; Muon
 

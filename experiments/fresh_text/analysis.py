@@ -79,9 +79,13 @@ class Reading:
         rates = [each.learning_rates["embedding"] for each in runs]
         if part is None:
             return losses_by_seed_and_rate(rows, rates, list(seeds), LOSS, partial=True)
-        steps = max((curve[-1] for curve in rows["curve_steps"]), default=0) if len(rows) else 0
-        rows = with_horizon_loss(rows, round(part * steps), HORIZON_PART)
+        rows = with_horizon_loss(rows, round(part * self.steps), HORIZON_PART)
         return losses_by_seed_and_rate(rows, rates, list(seeds), HORIZON_LOSS, partial=True)
+
+    @cached_property
+    def steps(self) -> int:
+        """The number of steps of a run; 0 without a run."""
+        return max((curve[-1] for curve in self.rows["curve_steps"]), default=0) if len(self.rows) else 0
 
     @cached_property
     def coarse(self) -> np.ndarray:
@@ -284,28 +288,40 @@ def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
     if len({each.shape.width for each in readings}) < 2:
         return Law(Measurement(np.nan, None), np.nan, {}, len(readings), np.nan)
     fit = power_of_ratio(readings, entered)
-    without = _without(readings, lambda x: power_of_ratio(x, entered).slope)
+    without = _without(_resolved(readings), lambda x: power_of_ratio(x, entered).slope)
     return Law(fit.measurement, fit.lack_of_fit, without, fit.num_points, fit.intercept)
 
 
 def power_of_ratio(readings: Sequence[Reading], entered: bool = False) -> Slope:
     """The slope of ln(best ratio) over ln d, of one shape per width. Arguments as in `power_of_width`."""
     factors = [entering(each.group, each.shape.width) if entered else 1.0 for each in readings]
-    return analysis.slope([each.shape.width for each in readings], _as_pair([x.best for x in readings], factors))
+    best = [each.best.optimum for each in readings]
+    return analysis.slope([each.shape.width for each in readings], _as_pair(best, factors))
 
 
-def power_of_vocab(readings: Sequence[Reading]) -> Law:
-    """The power of m that the best ratios of a group follow at fixed d. The powers of d and m are fitted together."""
+def power_of_vocab(readings: Sequence[Reading], equal_steps: bool = False) -> Law:
+    """The power of m that the best ratios of a group follow at fixed d. The powers of d and m are fitted together.
+
+    Args:
+      equal_steps: whether the best ratio of each shape is that after the smallest number of steps of all shapes, by the
+        train loss. At equal bytes a larger vocabulary has fewer steps.
+    """
+    least = min((each.steps for each in readings), default=0)
+    best = {
+        each.shape: each.best_after(least / each.steps) if equal_steps and least else each.best.optimum
+        for each in readings
+    }
 
     def fitted(chosen: Sequence[Reading]) -> analysis.Powers:
         quantities = {"d": [x.shape.width for x in chosen], "m": [x.shape.vocab for x in chosen]}
         if len(set(quantities["d"])) == 1:
             del quantities["d"]
-        return analysis.powers(quantities, _as_pair([x.best for x in chosen], [1.0] * len(chosen)))
+        return analysis.powers(quantities, _as_pair([best[x.shape] for x in chosen], [1.0] * len(chosen)))
 
     fit = fitted(readings)
     power = fit.power("m") if np.isfinite(fit.intervals["m"]).all() else Measurement(fit.powers["m"], None)
-    without = _without(readings, lambda x: fitted(x).powers["m"])
+    resolved = [each for each in readings if best[each.shape].resolved]
+    without = _without(resolved, lambda x: fitted(x).powers["m"])
     return Law(power, np.nan, without, fit.num_points, fit.intercept)
 
 
@@ -317,15 +333,18 @@ def power_of_rate(readings: Sequence[Reading]) -> Slope:
     return analysis.slope([each.shape.width for each in readings], [each.best_rate for each in readings])
 
 
-def _as_pair(minima: Sequence[Minimum], factors: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+def _as_pair(best: Sequence[Optimum], factors: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
     """Best ratios times factors, and the stds of their logarithms; NaN for an optimum with a flag."""
-    rates = [x.optimum.rate * f if x.optimum.resolved else np.nan for x, f in zip(minima, factors, strict=True)]
-    return np.array(rates), np.array([x.optimum.log_rate_std for x in minima])
+    rates = [each.rate * factor if each.resolved else np.nan for each, factor in zip(best, factors, strict=True)]
+    return np.array(rates), np.array([each.log_rate_std for each in best])
 
 
-def _without(readings: Sequence[Reading], power: Callable[[Sequence[Reading]], float]) -> dict[ModelShape, float]:
-    """ModelShape → power of the other shapes; {} if fewer than four shapes are resolved."""
-    resolved = [each for each in readings if each.best.optimum.resolved]
+def _resolved(readings: Sequence[Reading]) -> list[Reading]:
+    return [each for each in readings if each.best.optimum.resolved]
+
+
+def _without(resolved: Sequence[Reading], power: Callable[[Sequence[Reading]], float]) -> dict[ModelShape, float]:
+    """ModelShape → power of the other shapes; {} for fewer than four shapes."""
     if len(resolved) < 4:
         return {}
     return {left.shape: power([each for each in resolved if each is not left]) for left in resolved}
@@ -465,6 +484,10 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
     if raw.without:
         lines.append(f"{where}, best ratio: {_listed(raw.without)}")
     if quantity == "m":
+        equal = power_of_vocab(readings, equal_steps=True)
+        lines.append(f"power of m after equal steps, best ratio by the train loss: {equal.power.in_words()}")
+        if equal.without:
+            lines.append(f"power of m after equal steps: {_listed(equal.without)}")
         lines += _powers_at_widths(readings)
     return lines
 
@@ -472,7 +495,7 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
 def _rate_lines(readings: Sequence[Reading]) -> list[str]:
     fit = power_of_rate(readings)
     lines = [f"power of d, best η_E: {fit.measurement.in_words()}; lack of fit: p = {_shown(fit.lack_of_fit, '.2g')}"]
-    without = _without(readings, lambda x: power_of_rate(x).slope)
+    without = _without(_resolved(readings), lambda x: power_of_rate(x).slope)
     return [*lines, f"power of d, best η_E: {_listed(without)}"] if without else lines
 
 
@@ -497,6 +520,6 @@ def _powers_at_widths(readings: Sequence[Reading]) -> list[str]:
     lines = []
     for width in sorted({each.shape.width for each in readings}):
         own = [each for each in readings if each.shape.width == width]
-        fit = analysis.slope([x.shape.vocab for x in own], _as_pair([x.best for x in own], [1.0] * len(own)))
+        fit = analysis.slope([x.shape.vocab for x in own], _as_pair([x.best.optimum for x in own], [1.0] * len(own)))
         lines.append(f"power of m at d {width}: {fit.measurement.in_words()}, {fit.num_points} of {len(own)} shapes")
     return lines

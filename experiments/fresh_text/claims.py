@@ -19,6 +19,7 @@ from lvp.experiments.fresh_text.analysis import (
     law,
     of_group,
     percent,
+    power_of_vocab,
     read,
     varied,
     vocabulary,
@@ -55,7 +56,10 @@ def claims(table, config: Config, context) -> list[Claim]:
             raw = law(config, readings)
             asked += [_power_law(where, raw), _stability(where, raw)]
         if varied(config) == "m":
-            asked += _of_vocab(where, config, readings)
+            asked.append(_stability(where, law(config, readings)))
+            for question, fit, without in _of_vocab(where, readings):
+                claim = question.answer(fit.power, context, seeds)
+                answers.append(slope_claims.unless_on_one(claim, question, without))
         compared = len(config.shapes) == 1 and len(config.groups) > 1  # with the first group, a shape of another preset
         if not (compared and name == config.groups[0]):
             asked += _of_costs(where, readings)
@@ -179,28 +183,28 @@ def _exactly(value: float) -> Measurement:
     return Measurement(value, (value, value) if np.isfinite(value) else None)
 
 
-def _of_vocab(where: str, config: Config, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:
-    fit = law(config, readings)
-    note = f"power of m, fitted together with the power of d; {_note(readings, fit)}"
-    asked = [
-        (
-            Question(
+def _of_vocab(where: str, readings: Sequence[Reading]) -> Iterator[tuple[Question, Law, dict[str, Measurement]]]:
+    """Yields whether the ratio falls and whether it rises with m, the fitted law, and the power of m without each m."""
+    for reading, equal_steps in (("after equal bytes", False), ("after equal steps", True)):
+        fit, without = power_of_vocab(readings, equal_steps), {}
+        for left in sorted({each.shape.vocab for each in readings}):
+            rest = [each for each in readings if each.shape.vocab != left]
+            without[f"m {left}"] = power_of_vocab(rest, equal_steps).power
+        loss = "the train loss; asked on 2026-11-29, before its judging runs" if equal_steps else "the validation loss"
+        for verb, source, value, region in (
+            ("falls", f"{OUR_RESULT}, after {HAYOU}", "< 0", BELOW_ZERO),
+            ("rises", OUR_RESULT, None, ABOVE_ZERO),
+        ):
+            question = Question(
                 statement=f"at fixed d the best ratio η_E/η_hidden {verb} as the vocabulary grows",
-                variant=where,
-                source=source if source == OUR_RESULT else f"{OUR_RESULT}, after {source}",
+                variant=f"{where}, {reading}",
+                source=source,
                 paper_value=value,
                 claimed=region,
                 unit="power of m",
-                note=note,
-            ),
-            fit.power,
-        )
-        for verb, source, value, region in (
-            ("falls", HAYOU, "< 0", BELOW_ZERO),
-            ("rises", OUR_RESULT, None, ABOVE_ZERO),
-        )
-    ]
-    return [*asked, _stability(where, fit)]
+                note=f"power of m, by {loss}; {_note(readings, fit)}",
+            )
+            yield question, fit, without
 
 
 def _of_costs(where: str, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:

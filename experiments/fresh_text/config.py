@@ -144,12 +144,8 @@ PRESETS = {
     ),
     "laptop": Config(**_LAPTOP, widths=WIDTHS, vocabs=(1024,) * 6),
     "today": Config(**_LAPTOP, groups=("today",), widths=WIDTHS, vocabs=(1024,) * 6),
-    "vocabulary": Config(
-        **_LAPTOP,
-        widths=(64,) * 5 + (128,) * 4,
-        vocabs=(512, 1024, 2048, 4096, 8192, 512, 1024, 2048, 8192),
-    ),
-    "growing": Config(**_LAPTOP, widths=WIDTHS, vocabs=tuple(8 * width for width in WIDTHS)),
+    "vocabulary": Config(**_LAPTOP, groups=("today",), widths=(64,) * 5, vocabs=(512, 1024, 2048, 4096, 8192)),
+    "growing": Config(**_LAPTOP, groups=("today",), widths=WIDTHS, vocabs=tuple(8 * width for width in WIDTHS)),
     "practice": Config(**_LAPTOP, groups=("today", "decayed", "muon"), widths=(96,), vocabs=(1024,)),
     "gpu": Config(
         corpus="tfds:c4/en:3.1.0",

@@ -9,7 +9,7 @@ from lvp.experiments.fresh_text import analysis
 from lvp.experiments.fresh_text.config import GROUPS
 from lvp.training import records
 
-STEPS = list(range(1, 21))  # of the curves of losses
+PARTS = np.arange(1, 21) / 20  # of the steps, at which a curve has a loss
 
 
 def excess(x, lean):
@@ -57,8 +57,9 @@ def table_of(config, runs_by_label, planted):
             label = fresh_text.config.label(config, name, shape)
             setting = asdict(settings[label])
             for run in runs_by_label.get(label, ()):
-                train = planted.loss(GROUPS[name], settings[label], run, np.array(STEPS) / 20).tolist()
-                curve = {"curve_steps": STEPS, "curve_losses": train}
+                train = planted.loss(GROUPS[name], settings[label], run, PARTS).tolist()
+                steps = np.rint(PARTS * settings[label].steps).astype(int).tolist()
+                curve = {"curve_steps": steps, "curve_losses": train}
                 outcome = {"status": "finished", "valid_bits_per_byte": train[-1], **curve}
                 row = {"config": {"cell": setting, "lane": vars(run)}, "outcome": outcome, "provenance": {}}
                 rows.append({"hash": str(len(rows)), **row})

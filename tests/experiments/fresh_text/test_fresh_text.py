@@ -46,10 +46,9 @@ def test_blocks_share_the_runs_of_the_same_shape():
         planned = settings[label + group]
         return [(records.configuration(planned.setting), vars(run)) for run in planned.runs]
 
-    for label in ("d 64, m 1024", "d 128, m 1024"):
-        assert configs("laptop", label) == configs("vocabulary", label)
+    assert configs("today", "d 64, m 1024") == configs("vocabulary", "d 64, m 1024")
     assert configs("vocabulary", "d 64, m 512") == configs("growing", "d 64, m 512")
-    assert configs("vocabulary", "d 128, m 1024") == configs("growing", "d 128, m 1024")
+    assert configs("today", "d 128, m 1024") == configs("growing", "d 128, m 1024")
     assert configs("today", "d 96, m 1024") == configs("practice", "d 96, m 1024", ", RMSNorm, rotary")
 
 
@@ -228,10 +227,26 @@ def test_the_power_of_m_is_recovered(power, falls, rises):
     answers = verdicts(table, VOCABULARY)
     words = {None: "unresolved", 0: "contradicted", 1: "supported"}
     start = "at fixed d the best ratio η_E/η_hidden"
-    assert answers[f"{start} falls as the vocabulary grows (LayerNorm, sinusoidal)"] == words[falls]
-    assert answers[f"{start} rises as the vocabulary grows (LayerNorm, sinusoidal)"] == words[rises]
-    readings = analysis.of_group(analysis.read(table, VOCABULARY), "paper")
-    assert analysis.power_of_vocab(readings).power.value == pytest.approx(power, abs=0.1)
+    for variant in ("RMSNorm, rotary, after equal bytes", "RMSNorm, rotary, after equal steps"):
+        assert answers[f"{start} falls as the vocabulary grows ({variant})"] == words[falls]
+        assert answers[f"{start} rises as the vocabulary grows ({variant})"] == words[rises]
+    readings = analysis.of_group(analysis.read(table, VOCABULARY), "today")
+    for equal_steps in (False, True):
+        assert analysis.power_of_vocab(readings, equal_steps).power.value == pytest.approx(power, abs=0.1)
+
+
+@pytest.mark.parametrize("power_of_steps", [-0.8, 0.8])
+def test_the_power_of_m_after_equal_steps_is_recovered(power_of_steps):
+    """A larger vocabulary has fewer steps. After equal steps a small one has trained a smaller part of its run."""
+    table, _ = trained(VOCABULARY, Planted(power_of_m=0.2, power_of_steps=power_of_steps, noise=0.0005))
+    readings = analysis.of_group(analysis.read(table, VOCABULARY), "today")
+    steps = np.array([each.steps for each in readings])
+    assert (np.diff(steps) < 0).all() and steps[0] / steps[-1] > 1.5
+    best = power_of_steps * np.log(steps.min() / steps)
+    moved = 0.2 + np.polyfit(np.log(VOCABULARY.vocabs), best, 1)[0]
+    assert analysis.power_of_vocab(readings).power.value == pytest.approx(0.2, abs=0.02)
+    assert analysis.power_of_vocab(readings, equal_steps=True).power.value == pytest.approx(moved, abs=0.04)
+    assert abs(moved - 0.2) > 0.1
 
 
 WIDTHS = np.array(fresh_text.config.WIDTHS)
