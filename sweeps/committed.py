@@ -26,6 +26,7 @@ from lvp.training import records
 
 DESCRIPTION, RECORDS = "sweep.json", "records.jsonl.gz"  # the two files of a published result
 MISSING = "no value was measured"
+MARKER = r"<!-- results (\S+) -->"  # the beginning of a block in README or docs
 REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m lvp.sweeps publish DIR`)"
 COMMITTED = Path(experiments.__file__).resolve().parent / "results"
 README = COMMITTED.parents[1] / "README.md"
@@ -249,7 +250,8 @@ def texts(results: Sequence[Result]) -> dict[Path, str]:
     claims, gallery_page = docs / "claims.md", docs / "gallery.md"
     content = _blocks(results)
     made = {path: _fill(path.read_text(encoding="utf-8"), content) for path in (README, *docs.glob("*.md"))}
-    made[claims] = "\n".join([CLAIMS_HEAD, *_claims(results)])
+    shown = {name: path.name for path, text in made.items() for name in re.findall(MARKER, text)}
+    made[claims] = "\n".join([CLAIMS_HEAD, *_claims(results, shown)])
     made[gallery_page] = gallery(results, docs)
     made[COMMITTED / evidence.FILE.name] = _indented({r.folder.name: r.evidence for r in results if r.evidence})
     return made
@@ -258,7 +260,7 @@ def texts(results: Sequence[Result]) -> dict[Path, str]:
 def _fill(text: str, blocks: Mapping[str, str]) -> str:
     """`text` with the content of each `<!-- results NAME --> … <!-- end -->` replaced by the block NAME."""
     return re.sub(
-        r"(<!-- results (\S+) -->\n).*?(<!-- end -->)",
+        rf"({MARKER}\n).*?(<!-- end -->)",
         lambda found: f"{found[1]}{blocks[found[2]]}\n{found[3]}" if found[2] in blocks else found[0],
         text,
         flags=re.DOTALL,
@@ -387,8 +389,14 @@ def training_minutes(rows: Iterable[Mapping[str, Any]]) -> float:
     return sum(p["seconds"] * n / p["pack"] for p, n in zip(sources, devices, strict=True)) / 60
 
 
-def _claims(results: Sequence[Result]) -> list[str]:
-    """The parts of docs/claims.md after its head: two tables of findings, how they were measured, and every summary."""
+def _claims(results: Sequence[Result], shown: Mapping[str, str]) -> list[str]:
+    """The parts of docs/claims.md after its head: two tables of findings, how they were measured, and the runs.
+
+    The summaries of the results that no page shows follow.
+
+    Args:
+      shown: name of a result → the file in docs that has its block.
+    """
     found = _findings(results)
     tested = [each for each in found if any(c.value is not None and not c.reason for c in each.claims.values())]
     papers, ours = ([each for each in tested if each.ours == own] for own in (False, True))
@@ -404,9 +412,10 @@ def _claims(results: Sequence[Result]) -> list[str]:
         + "\n".join(f"- {c.full_statement} ({c.source}): {c.reason or MISSING}." for c in untested)
         + "\n",
         f"## How each row was measured\n\n{claims_of.measurements(rows)}",
-        f"## Runs\n\nA core minute is a minute of training on one core or accelerator.\n\n{results_table(results)}\n",
+        "## Runs\n\nA core minute is a minute of training on one core or accelerator.\n",
+        results_table(results, shown) + "\n",
     ]
-    for each in results:
+    for each in [each for each in results if each.name not in shown]:
         earlier = sum(row["sweep"] != each.sweep["sweep"] for row in each.rows)
         reused = f" (earlier sweeps trained {earlier} of them)" if earlier else ""
         origin = (
@@ -417,14 +426,20 @@ def _claims(results: Sequence[Result]) -> list[str]:
     return parts
 
 
-def results_table(results: Sequence[Result]) -> str:
-    """A table of the committed results of each experiment and preset, over all corpora: sizes, runs, time, device."""
+def results_table(results: Sequence[Result], shown: Mapping[str, str]) -> str:
+    """A table of the committed results of each experiment and preset, over all corpora: sizes, runs, time, device.
+
+    Args:
+      shown: as in `_claims`. The first column links to the summaries.
+    """
     by_preset: dict[tuple[str, str], list[Result]] = {}
     for each in results:
         by_preset.setdefault((each.experiment.name, each.preset), []).append(each)
     lines = []
     for (name, preset), alike in by_preset.items():
-        corpora = ", ".join(each.folder.name.removeprefix(f"{preset}-") for each in alike)
+        places = [shown.get(each.name, f"#{each.name.replace('/', '')}") for each in alike]  # a page, or this page
+        names = [each.folder.name.removeprefix(f"{preset}-") for each in alike]
+        corpora = ", ".join(f"[{corpus}]({place})" for corpus, place in zip(names, places, strict=True))
         rows = [row for each in alike for row in each.rows]
         devices = "; ".join(sorted({each.machine for each in alike}))
         minutes = f"{training_minutes(rows):.1f}"

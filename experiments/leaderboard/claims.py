@@ -12,11 +12,6 @@ from lvp.experiments.leaderboard.analysis import Reading, read
 from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Config
 
 TUNED = "tuned at the base size only"
-OTHERS = {  # what an entry changes besides the rule of width and vocabulary
-    "nanochat": "; trains hidden matrices with Muon and normalizes rows",
-    "LVP (width only)": "; without rules for depth and batch",
-    "LVP (marin's horizon)": "; with marin's rule for the number of tokens",
-}
 
 
 def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> list[Claim]:
@@ -55,7 +50,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             paper_value=None,
             claimed=ABOVE_ZERO,
             unit="relative excess loss",
-            note=f"difference of the mean relative gaps to the references; {interval}{OTHERS.get(name, '')}",
+            note=f"difference of the mean relative gaps to the references; {interval}; {_other_rules(entries[name])}",
         )
         answer = less.answer(_difference(reading, name), context, seeds)
         if reading.diverged(RECOMMENDED) != reading.diverged(name):
@@ -63,6 +58,14 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             answer = _decided(answer, verdict, diverged)
         answers.append(unless_at_edge(answer, less.claimed, [f"{name} at the base"] * rival.at_edge, of_ours))
     return answers
+
+
+def _other_rules(entry: Entry) -> str:
+    """What an entry sets besides the rule of width and vocabulary, in words."""
+    axes = ", ".join(f"{axis} {rule}" for axis, rule in entry.axes.items()) or "defaults"
+    others = [f"{entry.token_rows} rows"] * (entry.token_rows != "plain")
+    others += ["Muon in the hidden matrices"] * (entry.optimizer == "muon")
+    return "; ".join([f"other axes: {axes}", *others])
 
 
 def _decided(claim: Claim, verdict: str, diverged: str) -> Claim:
