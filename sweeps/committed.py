@@ -402,14 +402,16 @@ def _claims(results: Sequence[Result], shown: Mapping[str, str]) -> list[str]:
     papers, ours = ([each for each in tested if each.ours == own] for own in (False, True))
     rows = [*papers, *ours]
     decided = sum(c.verdict in ("supported", "contradicted") for each in rows for c in each.claims.values())
-    untested = [each.first for each in found if each not in tested]
+    untested: dict[str, list[str]] = {}  # reason → claims
+    for claim in (each.first for each in found if each not in tested):
+        untested.setdefault(claim.reason or MISSING, []).append(f"{claim.full_statement} ({claim.source})")
     parts = [
         f"An interval misses its value once in twenty times. So about {0.05 * decided:.0f} of the {decided} decided "
         "measurements below\nare expected to be decided wrongly by chance. Some share their runs, so this is rough.\n",
         f"## Sentences of the papers\n\n{_verdicts(papers).capitalize()}.\n\n{claims_of.table(papers)}",
         f"## Results of this project\n\n{_verdicts(ours).capitalize()}.\n\n{claims_of.table(ours, len(papers) + 1)}",
         "## Not tested here\n\n"
-        + "\n".join(f"- {c.full_statement} ({c.source}): {c.reason or MISSING}." for c in untested)
+        + "\n".join(f"- {reason}:\n  - " + "\n  - ".join(of) for reason, of in untested.items())
         + "\n",
         f"## How each row was measured\n\n{claims_of.measurements(rows)}",
         "## Runs\n\nA core minute is a minute of training on one core or accelerator.\n",
