@@ -1,10 +1,11 @@
 """The block of README that is made from the committed results of `fresh_text`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from lvp.analysis import markdown
 from lvp.analysis.measurement import Measurement
 from lvp.experiments.fresh_text.analysis import (
     Reading,
@@ -13,6 +14,7 @@ from lvp.experiments.fresh_text.analysis import (
     of_group,
     percent,
     power_of_rate,
+    power_of_vocab,
     read,
     varied,
     vocabulary,
@@ -22,56 +24,86 @@ from lvp.experiments.fresh_text.minimum import measured
 
 WIDE = 1.0  # width of the interval of an exponent that tells nothing
 _ROWS = {"sqrt": "rows × √d", "plain": "plain rows"}
-_MOVES = {0.0: "stays", 0.5: "grows as √d", 1.0: "grows as d"}  # of the ratio, by its power of d
+_UNKNOWN = "–"
+MODEL, WIDTHS, BEST, POWER, POWER_OF_RATE, COST = SHORT = (
+    "model",
+    "width d",
+    "best η_E / η_hidden",
+    "the ratio follows",
+    "the best η_E follows",
+    "cost of twice / half the ratio",
+)
 
 
 def blocks(results: Mapping[str, Any]) -> dict[str, str]:
-    """The block "advice": the best ratio of the embedding's rate to the hidden rate, for each model.
+    """The best ratio of the embedding's rate to the hidden rate, for each model.
+
+    The block "advice-table" is a table with a column per model. "advice" has its rows of `SHORT`, and a row per model.
 
     Args:
       results: see `lvp.experiments.common.experiment.Experiment`.
     """
-    lines = [line for each in results.values() if varied(each.config) == "d" for line in _advice(each)]
-    return {"advice": "\n".join(lines)} if lines else {}
-
-
-def _advice(result: Any) -> Iterator[str]:
-    by_setting, config = read(result.table, result.config), result.config
-    for name in config.groups:
-        readings = [each for each in of_group(by_setting, name) if each.best.optimum.resolved]
-        if not readings:
+    columns: list[tuple[str, dict[str, str]]] = []
+    of_vocab: dict[str, dict[str, str]] = {}
+    for each in results.values():
+        if not (quantity := varied(each.config)):
             continue
-        ratios = ", ".join(f"{each.best.optimum.rate:.2g}" for each in readings)
-        widths = ", ".join(str(each.shape.width) for each in readings)
-        costs = (percent([getattr(each.best, side).value for each in readings]).value for side in ("twice", "half"))
-        twice, half = (f"{cost:.1f} %" if np.isfinite(cost) else "unknown" for cost in costs)
-        model = ", ".join(filter(None, (GROUPS[name].label, vocabulary(config))))
-        ratio, rate = law(config, readings).power, power_of_rate(readings).measurement
-        yield (
-            f"- **{_ROWS[GROUPS[name].token_rows].capitalize()}** ({model}): the best embedding rate is {ratios} times "
-            f"the hidden rate at d {widths}. The ratio {_follows(ratio)}. The rate itself {_follows(rate)}. Twice the "
-            f"best rate costs {twice} of the loss, and half of it {half}."
-            f"{_of_moving(readings)}{_of_steps(readings[-1])}"
-        )
+        by_setting = read(each.table, each.config)
+        for name in each.config.groups:
+            readings = [x for x in of_group(by_setting, name) if x.best.optimum.resolved]
+            if readings and quantity == "d":
+                columns.append((name, _column(each.config, name, readings)))
+            elif readings:
+                of_vocab[name] = _of_vocab(readings)
+    if not columns:
+        return {}
+    for name, column in columns:
+        column |= of_vocab.get(name, {})
+    models = [_ROWS[GROUPS[name].token_rows] for name, _ in columns]
+    labels = dict.fromkeys(label for _, column in columns for label in column)
+    rows = [[label, *(column.get(label, _UNKNOWN) for _, column in columns)] for label in labels]
+    short = [[name, *(column[label] for label in SHORT)] for name, (_, column) in zip(models, columns, strict=True)]
+    return {
+        "advice": markdown.table(["token rows", *SHORT], short),
+        "advice-table": markdown.table(["", *models], rows),
+    }
 
 
-def _of_moving(readings: Sequence[Reading]) -> str:
-    """A sentence about the cost at the largest width if the smallest width's ratio is kept or moved."""
+def _column(config: Any, name: str, readings: Sequence[Reading]) -> dict[str, str]:
+    """Label of a row → text, for a model. The readings are in the order of the widths."""
     costs = {power: measured(100 * cost).value for power, cost in costs_of_powers(readings).items()}
-    known = [f"{costs[power]:.1f} % if it {how}" for power, how in _MOVES.items() if np.isfinite(costs[power])]
-    first, last = readings[0].shape.width, readings[-1].shape.width
-    return f" At d {last}, the best ratio of d {first} costs {', '.join(known)}." if known else ""
+    sides = (percent([getattr(each.best, side).value for each in readings]).value for side in ("twice", "half"))
+    half, end = (readings[-1].best_after(part) for part in (0.5, 1.0))
+    return {
+        MODEL: ", ".join(filter(None, (GROUPS[name].label, vocabulary(config)))),
+        WIDTHS: ", ".join(str(each.shape.width) for each in readings),
+        BEST: ", ".join(f"{each.best.optimum.rate:.2g}" for each in readings),
+        POWER: _power(law(config, readings).power, "d"),
+        POWER_OF_RATE: _power(power_of_rate(readings).measurement, "d"),
+        COST: _costs(sides),
+        "cost at the largest d of the smallest d's ratio: kept / grown as √d / grown as d": _costs(costs.values()),
+        "best ratio after all of the text, over that after half (largest d)": (
+            f"{end.rate / half.rate:.2f}" if half.resolved and end.resolved else _UNKNOWN
+        ),
+    }
 
 
-def _of_steps(reading: Reading) -> str:
-    """A sentence about the fall of the best ratio over the second half of the text."""
-    half, end = (reading.best_after(part) for part in (0.5, 1.0))
-    if not (half.resolved and end.resolved):
-        return ""
-    return f" There the best ratio after all of the text is {end.rate / half.rate:.2f} times that after half of it."
+def _of_vocab(readings: Sequence[Reading]) -> dict[str, str]:
+    """The rows about the vocabulary."""
+    widths, vocabs = ([getattr(each.shape, name) for each in readings] for name in ("width", "vocab"))
+    where = f"d {', '.join(map(str, sorted(set(widths))))}, m {min(vocabs)} to {max(vocabs)}"
+    return {
+        f"the ratio follows, after equal {what} ({where})": _power(power_of_vocab(readings, equal).power, "m")
+        for what, equal in (("bytes", False), ("steps", True))
+    }
 
 
-def _follows(power: Measurement) -> str:
+def _costs(costs: Any) -> str:
+    """Costs in % of the loss."""
+    return " / ".join(f"{cost:.1f} %" if np.isfinite(cost) else _UNKNOWN for cost in costs)
+
+
+def _power(power: Measurement, quantity: str) -> str:
     low, high = power.interval or (-np.inf, np.inf)
     told = high - low <= WIDE or low > 0 or high < 0
-    return f"follows d^p, p = {power.in_words()}" if told else "follows no resolved power of d"
+    return f"{quantity}^p, p = {power.in_words()}" if told else f"no resolved power of {quantity}"

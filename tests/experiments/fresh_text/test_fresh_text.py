@@ -371,10 +371,26 @@ def test_every_preset_has_a_figure_from_few_and_all_runs():
 def test_the_advice_has_the_planted_ratios_and_costs():
     """At d 48 to 256 the planted ratio is √(d/100): 0.69 to 1.6. Twice the best costs 0.017 (ln 2)² of 2.0: 0.4 %."""
     result = SimpleNamespace(table=trained(LAPTOP, Planted(noise=0.0))[0], config=LAPTOP)
-    advice = fresh_text.EXPERIMENT.blocks({"laptop-wikitext2": result})["advice"]
-    assert "0.69, 0.8, 0.98, 1.1, 1.4, 1.6 times the hidden rate at d 48, 64, 96, 128, 192, 256" in advice
-    assert "p = 0.50" in advice and "costs 0.4 % of the loss, and half of it 0.4 %" in advice
-    assert fresh_text.EXPERIMENT.blocks({"vocabulary-wikitext2": SimpleNamespace(config=VOCABULARY)}) == {}
+    made = fresh_text.EXPERIMENT.blocks({"laptop-wikitext2": result})
+    advice = made["advice-table"]
+    assert "| width d | 48, 64, 96, 128, 192, 256 |" in advice
+    assert "| best η_E / η_hidden | 0.69, 0.8, 0.98, 1.1, 1.4, 1.6 |" in advice
+    assert "| the ratio follows | d^p, p = 0.50" in advice and "half the ratio | 0.4 % / 0.4 % |" in advice
+    head, _, row = (line.strip("| ").split(" | ") for line in made["advice"].splitlines())
+    for label, value in zip(head[1:], row[1:], strict=True):
+        assert f"| {label} | {value} |" in advice
+
+
+def test_the_advice_has_the_power_of_m_of_the_same_model():
+    today = replace(VOCABULARY, widths=(48, 96, 192), vocabs=(1024,) * 3)
+    by_width = SimpleNamespace(table=trained(today, Planted(noise=0.001))[0], config=today)
+    by_vocab = SimpleNamespace(table=trained(VOCABULARY, Planted(power_of_m=0.4, noise=0.001))[0], config=VOCABULARY)
+    results = {"today-wikitext2": by_width, "vocabulary-wikitext2": by_vocab}
+    advice = fresh_text.EXPERIMENT.blocks(results)["advice-table"]
+    for what in ("bytes", "steps"):
+        assert f"after equal {what} (d 64, m 512 to 8192) | m^p, p = 0.4" in advice
+    assert "m^p" not in fresh_text.EXPERIMENT.blocks({"today-wikitext2": by_width})["advice-table"]
+    assert fresh_text.EXPERIMENT.blocks({"vocabulary-wikitext2": by_vocab}) == {}
 
 
 def test_sentences_are_short():
