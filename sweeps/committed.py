@@ -33,20 +33,23 @@ README = COMMITTED.parents[1] / "README.md"
 CLAIMS_HEAD = """# Claims, as measured here
 
 `python -m lvp.sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a
-95 % interval ([statistics](statistics.md#verdicts)). A row has a line per variant, corpus or preset; its verdict is
-"mixed" if theirs differ. A paper's sentence is in the first table only if our runs have a setting that the sentence
-speaks about. In any other setting the row is a result of this project, after that paper. A value without an interval
-(a p-value, an R²) is compared with a fixed limit. The numbered notes below the tables say how each value is measured.
-They also have the limits of words such as "about", "follows" and "does not depend".
+95 % interval ([statistics](statistics.md#verdicts)). A row has a line per variant, corpus or preset. Its verdict is
+"mixed" if some lines support it and some contradict it, and "in part" if only some lines decide. Lines of a row may
+share text, widths or runs, so they are not independent. A paper's sentence is in the first table only if our runs have
+a setting that the sentence speaks about. In any other setting the row is a result of this project, after that paper. A
+value without an interval (a p-value, an R²) is compared with a fixed limit. The numbered notes below the tables say how
+each value is measured. They also have the limits of words such as "about", "follows" and "does not depend".
 
 A claimed number is supported if the interval contains it and none of the rivals in the note, and contradicted if the
 interval excludes it. A claimed range ("within", "at most") is supported if the interval lies inside it, and
 contradicted if the interval lies outside. Where two values are compared, a positive difference favours the claim. A row
 is "unresolved" if the interval does not decide, or for a reason in its note, such as an optimum at the edge of its grid
 or a verdict that hangs on one width. An optimum is resolved if it lies inside its grid and has an interval. "Not tested
-here" also has its reason in the note. Such lines do not count for the verdict of a row.
+here" also has its reason in the note. Lines that are not tested do not count for the verdict of a row.
 
 `laptop-wikitext2` is the preset `laptop` on WikiText-2, and `adaptive` is a design that adds rates around the best one.
+`workstation`, `today` and `practice` are further presets for CPUs. The corpus `python-docs` is the text of Python's
+library, and `zipf` is random tokens with frequencies 1/rank.
 "Rows × √d" multiplies the token rows by √d before positions are added, "rows plain" does not, and "rows / RMS" divides
 each by its RMS. Hayou & Liu do not say which they use. η_E is the rate of the embedding, m the vocabulary and d the
 width. A "power of d" is the exponent p of d^p. A "relative excess loss" of 0.05 is 5 % of the loss. The rules of init
@@ -369,7 +372,7 @@ def _findings(results: Sequence[Result]) -> list[Finding]:
 def _verdicts(found: Iterable[Finding]) -> str:
     """The number of findings with each verdict, in words."""
     counts = Counter(finding.verdict for finding in found)
-    return ", ".join(f"{counts[v]} {v}" for v in (*claims_of.VERDICTS, claims_of.MIXED) if counts[v]) or "none"
+    return ", ".join(f"{counts[v]} {v}" for v in claims_of.FINDING_VERDICTS if counts[v]) or "none"
 
 
 def _sizes(rows: Iterable[Mapping]) -> str:
@@ -401,13 +404,19 @@ def _claims(results: Sequence[Result], shown: Mapping[str, str]) -> list[str]:
     tested = [each for each in found if any(c.value is not None and not c.reason for c in each.claims.values())]
     papers, ours = ([each for each in tested if each.ours == own] for own in (False, True))
     rows = [*papers, *ours]
-    decided = sum(c.verdict in ("supported", "contradicted") for each in rows for c in each.claims.values())
+    decided = sum(
+        c.verdict in ("supported", "contradicted") and c.interval is not None
+        for each in rows
+        for c in each.claims.values()
+        if c.interval != (c.value, c.value)  # a p-value or a count
+    )
     untested: dict[str, list[str]] = {}  # reason → claims
     for claim in (each.first for each in found if each not in tested):
         untested.setdefault(claim.reason or MISSING, []).append(f"{claim.full_statement} ({claim.source})")
     parts = [
-        f"An interval misses its value once in twenty times. So about {0.05 * decided:.0f} of the {decided} decided "
-        "measurements below\nare expected to be decided wrongly by chance. Some share their runs, so this is rough.\n",
+        f"An interval misses its value once in twenty times. So at most about {0.05 * decided:.0f} of the {decided} "
+        "intervals below that decide\nare expected to decide wrongly by chance. Some share their runs, so this is "
+        "rough.\n",
         f"## Sentences of the papers\n\n{_verdicts(papers).capitalize()}.\n\n{claims_of.table(papers)}",
         f"## Results of this project\n\n{_verdicts(ours).capitalize()}.\n\n{claims_of.table(ours, len(papers) + 1)}",
         "## Not tested here\n\n"

@@ -73,10 +73,12 @@ def unless_on_one(claim: Claim, question: Question, without: Mapping[str, Measur
     """
     if claim.verdict not in ("supported", "contradicted"):
         return claim
-    verdicts = {
-        name: judge(*measured, claimed=question.claimed, rivals=question.rivals) for name, measured in without.items()
-    }
-    if deciding := [name for name, verdict in verdicts.items() if verdict != claim.verdict]:
+    deciding = [
+        f"{name} ({measured.in_words()})"
+        for name, measured in without.items()
+        if judge(*measured, claimed=question.claimed, rivals=question.rivals) != claim.verdict
+    ]
+    if deciding:
         note = f"would be {claim.verdict}, but not without {' or '.join(deciding)}"
         return replace(claim, verdict="unresolved", note=f"{claim.note}; {note}")
     return claim

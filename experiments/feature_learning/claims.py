@@ -31,7 +31,10 @@ def _constants(table) -> Iterator[tuple[Question, Measurement]]:
                 "the variance of E_i sign(EᵀM) for token i is theorem 4's, as printed, within 2%",
                 name.partition(", ")[2],
             )
-            yield _ratio(rows_of(table, group, GROWING), statement, f"{PAPER_A}, {group}", column, variant=variant)
+            note = "printed: d + (2/π)(α_i²/ᾱ²) d (d − 1)/m; E (m × d) and M (m × m) are Gaussian; row i of M has "
+            note += "variance α_i², with mean ᾱ²"
+            rows = rows_of(table, group, GROWING)
+            yield _ratio(rows, statement, f"{PAPER_A}, {group}", column, variant=variant, note=note)
 
 
 def _ratio(
@@ -70,7 +73,8 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
                 claimed=(-POWER, POWER),
                 variant=f"{PARTS[part]}, {group}",
                 unit="difference of powers",
-                note=f"measured power of d minus that of the exact form, within {POWER}; one-hot targets, under LVP at "
+                note=f"measured power of d minus that of the exact form, within {POWER}; δ_E, δ_W: change of a token's "
+                f"output by one step of the embedding E, or of the projection W, alone; one-hot targets, under LVP at "
                 f"{GROWING}; sign: of the gradient; square, cross-entropy: the loss; theorem 1 is about one step under "
                 "assumption 2; its exact form is in docs/theory.md",
             )

@@ -9,7 +9,7 @@ from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, 
 from lvp.analysis.measurement import Measurement
 from lvp.experiments.common.transferred_entries import Entry, chosen_entries
 from lvp.experiments.leaderboard.analysis import Reading, read
-from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Config
+from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Config, references
 
 TUNED = "tuned at the base size only"
 
@@ -31,7 +31,8 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
         paper_value=None,
         claimed=(-np.inf, config.tolerance),
         unit="relative excess loss",
-        note=f"largest relative gap to the references over {len(config.sizes) - 1} sizes; {interval}",
+        note=f"largest relative gap to the references over {len(config.sizes) - 1} sizes; a reference has LVP's init "
+        f"and the best of at most {len(references(config))} settings, tuned at the size; {interval}",
     )
     ours = reading.entries[RECOMMENDED]
     of_ours = [f"{RECOMMENDED} at the base"] * ours.at_edge
@@ -45,7 +46,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             continue
         less = Question(
             statement=f"{TUNED}, {RECOMMENDED} has a smaller mean excess loss at the held-out sizes than another rule",
-            variant=f"than {name}",
+            variant=f"than {name}" + " (Muon, normalized rows)" * (entries[name].optimizer == "muon"),
             source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,
@@ -65,7 +66,7 @@ def _other_rules(entry: Entry) -> str:
     axes = ", ".join(f"{axis} {rule}" for axis, rule in entry.axes.items()) or "defaults"
     others = [f"{entry.token_rows} rows"] * (entry.token_rows != "plain")
     others += ["Muon in the hidden matrices"] * (entry.optimizer == "muon")
-    return "; ".join([f"other axes: {axes}", *others])
+    return "; ".join([f"rules of the other axes, as in docs/transfer.md: {axes}", *others])
 
 
 def _decided(claim: Claim, verdict: str, diverged: str) -> Claim:

@@ -66,38 +66,38 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             variant=head,
             source=OUR_RESULT,
             paper_value=None,
-            claimed=(-1.0, 1.0),
-            unit="log₁₀ of the ratio",
-            note="log₁₀(A · tokens per step), within ±1; the theory has E[h²] instead of 1, which is about 1 after the "
-            "last norm layer",
+            claimed=(0.1, 10.0),
+            unit="ratio",
+            note="slope of the line through the second moments over the token frequencies, times the tokens per step; "
+            "geometric mean over seeds; the theory has E[h²] instead of 1, which is about 1 after the last norm layer",
         )
-        yield question, Measurement.over_seeds(np.log10(scale))
+        yield question, Measurement.over_seeds(np.log(scale)).exp()
 
 
 def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     """Yields the claims about Coupled Adam: isotropy and norm of the mean row, as ratios to Adam's."""
     for head in config.heads if {"Adam", "Coupled Adam"} <= set(config.groups) else ():
         groups = [tuned_runs(table, config, group, head) for group in ("Coupled Adam", "Adam")]
-        for measure, name, statement, claimed, paper in (
+        for measure, name, quantity, claimed, paper in (
             (
                 "isotropy",
                 "the isotropy I = min Z / max Z, Z(c) = Σ exp⟨c, row⟩ along the principal directions c,",
-                "LM head more isotropic (isotropy I)",
+                "isotropy I",
                 (1.0, np.inf),
                 "> 1",
             ),
             (
                 "mean_norm",
                 "the norm of the mean row over the mean norm of a row",
-                "mean row of the LM head smaller, relative to the rows,",
+                "norm of the mean row over that of a row",
                 (0.0, 1.0),
                 "< 1",
             ),
         ):
             coupled, plain = (at_last_step(rows, HEAD_PATH[head], measure) for rows in groups)
             question = Question(
-                statement=f"Coupled Adam leaves the {statement} than Adam does",
-                variant=head,
+                statement="Coupled Adam leaves the LM head more isotropic, with a smaller mean row, than Adam does",
+                variant=f"{quantity}, {head}",
                 source=REMEDY,
                 paper_value=paper,
                 claimed=claimed,

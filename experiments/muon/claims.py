@@ -60,16 +60,15 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
         for optimizer in ("Adam", "Muon")
     )
     ratios = f"{seeds}; ratios d^p with p = {', '.join(f'{power:g}' for power in config.powers)}"
+    gains = [[each[power].judged] for each, power in ((adam, 0.0), (muon, LVP_POWER), (adam, LVP_POWER), (muon, 0.0))]
+    smaller = f"{seeds}; gain under Adam minus gain under Muon: {difference(gains[:2], gains[2:]).in_words()}"
     for optimizer, groups in (("Adam", adam), ("Muon", muon)):
-        better = question("LVP's ratio √d has a lower loss than one rate", f"under {optimizer}")
+        better = question("LVP's ratio √d has a lower loss than one rate", f"under {optimizer}", note=smaller)
         yield Comparison(better, [[groups[0.0]]], [[groups[LVP_POWER]]])
         near = question(
             f"√d is within {NEAR} bits per byte of the best ratio", f"under {optimizer}", (-math.inf, NEAR), ratios
         )
         yield Comparison(near, [[groups[LVP_POWER]]], [list(groups.values())])
-    smaller = "the gain of LVP's ratio over one rate is smaller under Muon than under Adam"
-    gains = question(smaller, source=OUR_RESULT, note=f"gain under Adam minus gain under Muon; {seeds}")
-    yield Comparison(gains, [[adam[0.0]], [muon[LVP_POWER]]], [[adam[LVP_POWER]], [muon[0.0]]])
     rivals = {
         "Adam with LVP's rates": adam[LVP_POWER],
         "Muon with nanochat's constants": tuned(table, config, NANOCHAT),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, in_setting, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, in_setting, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 from lvp.experiments.pretrain_1b.analysis import (
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
 
 
 def _questions(table, config: Config) -> Iterator[Asked]:
-    """Yields the questions of figures 4 and 5, and the question whether the gain of larger ratios shrinks."""
+    """Yields the questions of figures 4 and 5."""
     losses = {ratio: values_by_seed(table, config, ratio, "valid_loss") for ratio in config.ratios}
     rate = tuned_rate(table, config)
     at_rate = "no η finished"
@@ -106,7 +106,7 @@ def _least(differences: np.ndarray) -> Measurement:
 
 
 def _about_larger_ratios(table, config: Config, losses, interval: str, untested: str) -> Iterator[Asked]:
-    """Yields whether √d is near the best ratio, and whether the gain of larger ratios shrinks."""
+    """Yields whether √d is near the best ratio. The note has the gain of larger ratios during training."""
     root, largest = config.root, _largest_if_best(losses)
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
@@ -114,24 +114,11 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
         claimed=(-np.inf, MARGINAL),
         unit="nats per token",
         note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
-        f"ratio; {interval}",
+        f"ratio; of the best larger ratio over √d: {_gain_over_training(table, config, larger)}; {interval}",
         **_from_paper(config, "figure 4", "near-optimal"),
     )
     measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])
     yield Asked(question, measured, untested, minus=largest)
-    early, end = (_at_part(table, config, part) for part in (PARTS[0], 1.0))
-    question = Question(
-        statement=f"the gain of larger ratios over √d is smaller at the end than after {PARTS[0]:.0%} of the training",
-        source=OUR_RESULT,
-        paper_value=None,
-        claimed=ABOVE_ZERO,
-        unit="nats per token",
-        note=f"{UNIT}, gain at {PARTS[0]:.0%} of the training minus that at the end; the interval allows for the "
-        f"choice of the ratios; {_gain_over_training(table, config, larger)}; {interval}",
-    )
-    groups = [[early[root]], [end[ratio] for ratio in larger]], [[early[ratio] for ratio in larger], [end[root]]]
-    measured = difference(*([list(map(Tuned, group)) for group in side] for side in groups))
-    yield Asked(question, measured, untested, _largest_if_best(end), _largest_if_best(early))
 
 
 def _largest_if_best(losses) -> list[str]:

@@ -35,15 +35,13 @@ def claims(table, config: Config, context) -> list[Claim]:
     made, seeds = points(table, config), Seeds(config.seeds)
     by_law, fitted = spreads(made), exponents(config, made)
     law, rival = by_law[LAW], best_rival(by_law)
-    note = (
-        "the growth of a row is estimated as η_E s √T (s: factor on the rows, T: steps), the multiple is its ratio to "
-    )
-    note += "the RMS of the positions; half-width of the band of 95 % of the variants; "
-    note += f"{law.num_points} of {sum(p.added > 0 for p in made)} "
-    note += f"variants with added positions resolved; constant {law.constant.text('.2g')}"
+    note = "multiple: η_E s √T over the RMS of the positions (s: factor on the rows, T: steps), an estimate of a row's "
+    note += "growth; 95 % of the variants depart from their common multiple by less than the value; "
+    note += f"{law.num_points} of {sum(p.added > 0 for p in made)} variants with added positions resolved; common "
+    note += f"multiple {law.constant.text('.2g')}"
     if rival is not None:
         better = by_law[rival].width.value < law.width.value
-        note += f"; {'better' if better else 'next'}: {rival}, ±{by_law[rival].width.percent()} %"
+        note += f"; the law “{rival}” departs by {by_law[rival].width.text('.2g')}, {'less' if better else 'more'}"
     answers = [
         Question(
             statement=_in_all_settings(config),
@@ -105,7 +103,8 @@ def _with_later_losses(table, config: Config, context) -> Claim:
         paper_value=None,
         claimed=(0.0, config.tolerance),
         unit="relative departure",
-        note=f"{later.num_points} variants resolved; constant {later.constant.text('.2g')}",
+        note=f"as for the training loss; {later.num_points} variants resolved; common multiple "
+        f"{later.constant.text('.2g')}",
     )
     return by_later_loss.answer(later.width, context, Seeds(config.seeds))
 

@@ -41,7 +41,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         rivals=(0.0, -0.5),
         unit="power of d",
         note=f"power of d, within {ROBUST:g} of −1; {power.num_points} of {len(config.widths)} widths have their best "
-        f"η_H · d inside of its grid: {tried}",
+        f"η_H · d inside of the grid {tried}",
     )
     compared = {width: compare(table, config, width) for width in config.widths}
     by_width = ", ".join(f"{100 * each.gap:.1f}" for each in compared.values())
@@ -82,7 +82,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _mup_init(table, config: Config, context, seeds: Seeds, judges: str) -> Claim:
     """Whether μP's init ends at a higher loss than LVP's."""
     question = Question(
-        statement="at the η_H that is best under LVP's init, μP's init ends at a higher loss, in the mean over widths",
+        statement="at LVP's best hidden rate, not tuned again, μP's init ends at a higher loss, in the mean over d",
         **in_setting(f"{PAPER_A}, section 3.1", "the best init", of_paper=config.widths == PRESETS["paper"].widths),
         claimed=(1.0, np.inf),
         unit="ratio",

@@ -15,7 +15,9 @@ NOT_TESTED = "not tested here"
 OUR_RESULT = "our result"  # source of a claim that no paper makes
 VERDICTS = ("supported", "contradicted", "unresolved", NOT_TESTED)
 LINE = "<br>"  # between the lines of a cell
-MIXED = "mixed"  # verdict of a finding whose measurements have different verdicts
+# Verdicts of a finding whose measurements have different verdicts. "mixed": some support it and some contradict it.
+SUPPORTED_IN_PART, CONTRADICTED_IN_PART, MIXED = "supported in part", "contradicted in part", "mixed"
+FINDING_VERDICTS = (*VERDICTS, SUPPORTED_IN_PART, CONTRADICTED_IN_PART, MIXED)
 LEAST_JUDGING_SEEDS = 3
 # Region of values above zero. Regions include their ends, so the lower end is the smallest normal float, not 0.
 ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
@@ -264,9 +266,12 @@ class Finding(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The verdict of all measurements, or `MIXED`. Corpora are not independent, so they are not pooled."""
+        """One of `FINDING_VERDICTS`. Corpora are not independent, so measurements are not pooled."""
         verdict, *others = self.by_verdict
-        return MIXED if others else verdict
+        decided = set(self.by_verdict) & {"supported", "contradicted"}
+        if not others:
+            return verdict
+        return MIXED if len(decided) > 1 else f"{decided.pop()} in part"
 
     @property
     def sentence(self) -> str:
@@ -274,7 +279,7 @@ class Finding(NamedTuple):
         if self.verdict == NOT_TESTED:
             return f"{self.first.statement} ({self.first.reason})"
         each = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in self.by_verdict.items())
-        return f"{self.first.statement} ({each})" if self.verdict == MIXED else self.first.statement
+        return f"{self.first.statement} ({each})" if len(self.by_verdict) > 1 else self.first.statement
 
 
 def findings(by_place: Mapping[str, Sequence[Claim]]) -> list[Finding]:
@@ -309,8 +314,8 @@ def findings(by_place: Mapping[str, Sequence[Claim]]) -> list[Finding]:
 def headline(found: Sequence[Finding]) -> str:
     """What was found, for the title of a figure.
 
-    The first statement of each of the first two verdicts among supported, contradicted and mixed, one a line.
-    Without these it is the first unresolved statement, else the first that is not tested.
+    The first statement of each of the first two verdicts that decide something, one a line. Without these it is the
+    first unresolved statement, else the first that is not tested.
     """
     first: dict[str, str] = {}
     for finding in found:
@@ -330,7 +335,8 @@ def cells(found: Sequence[Finding], start: int = 1) -> tuple[list[str], list[lis
     rows = []
     for number, finding in enumerate(found, start):
         first = finding.first
-        paper = first.paper_value if isinstance(first.paper_value, str) else _text(first.paper_value)
+        said = (c.paper_value for c in finding.claims.values())
+        paper = "; ".join(dict.fromkeys(x if isinstance(x, str) else _text(x) for x in said))
         values = [  # with the verdict where the row has another one
             (f"{name}: " if name else "") + c.measured + (f", {c.verdict}" if c.verdict != finding.verdict else "")
             for name, c in finding.claims.items()
@@ -342,14 +348,19 @@ def cells(found: Sequence[Finding], start: int = 1) -> tuple[list[str], list[lis
 
 
 def measurements(found: Sequence[Finding], start: int = 1) -> str:
-    """How each finding was measured, as a numbered list: experiment, definition of the value, and reasons."""
+    """How each finding was measured, as a numbered list: experiment, definition of the value, and reasons.
+
+    The parts of a note that all measurements share stand once, after the others.
+    """
     lines = []
     for number, finding in enumerate(found, start):
+        parts = {name: [*c.note.split("; "), *c.reason.split("; ")] for name, c in finding.claims.items()}
+        shared = [part for part in next(iter(parts.values())) if part and all(part in own for own in parts.values())]
         notes: dict[str, list[str]] = {}
-        for name, claim in finding.claims.items():
-            notes.setdefault("; ".join(filter(None, (claim.note, claim.reason))), []).append(name)
-        texts = [f"{'; '.join(names)}: {note}" if len(notes) > 1 else note for note, names in notes.items()]
-        if noted := ". ".join(filter(None, texts)):
+        for name, own in parts.items():
+            notes.setdefault("; ".join(part for part in own if part and part not in shared), []).append(name)
+        texts = [f"{'; '.join(names)}: {note}" for note, names in notes.items() if note]
+        if noted := ". ".join(filter(None, [*texts, "; ".join(shared)])):
             lines.append(f"{number}. `{finding.first.experiment}`: {noted}.")
     return "\n".join(lines) + "\n"
 

@@ -101,7 +101,7 @@ def test_the_files_and_the_text_at_the_end_of_a_command(sweep, drawn):
     assert sorted(table["hash"]) == sorted(row["hash"] for row in sweep[3])
     claims = files["claims.md"].decode()
     assert "| it rises | figure 3 | – | −0.50 [−0.60, −0.40] | – | not tested here |" in claims
-    assert "large: –, unresolved<br>small: −0.50 [−0.60, −0.40], supported | – | mixed |" in claims
+    assert "large: –, unresolved<br>small: −0.50 [−0.60, −0.40], supported | – | supported in part |" in claims
     assert "1. `width_vocab`: two seeds." in claims
 
 
@@ -190,7 +190,7 @@ def test_the_figure_says_what_was_found_and_does_not_need_the_claims(sweep):
         return Report(dataclasses.replace(experiment, **changes), *rest).figure().get_suptitle().splitlines()
 
     first, second, *_ = title()
-    assert (first, second) == ("Unresolved: it falls", "losses") or first == "Mixed: it falls"
+    assert (first, second) == ("Unresolved: it falls", "losses") or first == "Supported in part: it falls"
     assert title(headline=False)[0] == "losses"
 
     def broken(table, config, context):

@@ -192,8 +192,7 @@ def test_the_power_of_d_is_recovered(power):
     for other in (0.0, 0.5, 1.0):
         (found,) = re.findall(rf"as d\^{other:g} \(.*?\): (\w+)", as_set.note)
         assert found == ("supported" if other == power else "contradicted")
-    stable = "leaving out any one size moves the power of the best ratio by less than 0.25"
-    assert answers[f"{stable} ({model})"] == "supported"
+    assert "of the scatter about the power law" in as_set.note and "without one pair" in as_set.note
     cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
     moved = (

@@ -9,6 +9,7 @@ from lvp.analysis.claims import (
     ABOVE_ZERO,
     MIXED,
     NOT_TESTED,
+    SUPPORTED_IN_PART,
     Claim,
     Finding,
     Question,
@@ -203,8 +204,10 @@ def test_measurements_of_a_statement_are_one_finding():
     """Equal measurements are listed once. Corpora are not pooled, and a disagreement is visible."""
     tied, untied = claim(variant="tied"), claim(variant="untied", value=9.0, interval=None, verdict="unresolved")
     (found,) = findings({"a": [tied, untied], "b": [tied]})
-    assert found.claims == {"tied, a and b": tied, "untied, a": untied} and found.verdict == MIXED
+    assert found.claims == {"tied, a and b": tied, "untied, a": untied} and found.verdict == SUPPORTED_IN_PART
     assert "(supported: tied, a and b; unresolved: untied, a)" in found.sentence
+    (found,) = findings({"a": [tied, claim(variant="untied", verdict="contradicted")]})
+    assert found.verdict == MIXED
     (alone,) = findings({"a": [tied]})
     assert (list(alone.claims), alone.verdict, alone.sentence) == (["tied"], tied.verdict, tied.statement)
     untested = claim(variant="untied", verdict=NOT_TESTED, reason="r")
