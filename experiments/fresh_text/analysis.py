@@ -367,9 +367,11 @@ def varied(config: Config) -> str:
 
 
 def vocabulary(config: Config) -> str:
-    """How the vocabularies follow the widths: "m = 1024", "m = 8 d", or "" if neither."""
+    """How the vocabularies follow the widths: "m = 1024", "m = 8 d", "d = 64" for one width, or "" if none of these."""
     if len(set(config.vocabs)) == 1:
         return f"m = {config.vocabs[0]}"
+    if len(set(config.widths)) == 1:
+        return f"d = {config.widths[0]}"
     factors = {m / d for d, m in config.shapes}
     return f"m = {factors.pop():g} d" if len(factors) == 1 else ""
 
@@ -475,7 +477,8 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
     lines = []
     if quantity == "d":
         lines += _rate_lines(readings)
-    lines.append(f"{where}, best ratio: {raw.power.in_words()}; lack of fit: p = {_shown(raw.lack_of_fit, '.2g')}")
+    fit = f"; lack of fit: p = {_shown(raw.lack_of_fit, '.2g')}" * (quantity == "d")  # unknown for m
+    lines.append(f"{where}, best ratio: {raw.power.in_words()}{fit}")
     if quantity == "d":
         entered = law(config, readings, entered=True)
         lines.append(f"{where}, best ratio as it enters the first block: {entered.power.in_words()}")
@@ -506,9 +509,14 @@ def _moved_line(readings: Sequence[Reading]) -> str:
 
 
 def _listed(without: dict[ModelShape, float]) -> str:
-    distinct = len({d for d, _ in without}) == len(without)
-    names = {shape: f"d {shape.width}" + f", m {shape.vocab}" * (not distinct) for shape in without}
-    return ", ".join(f"{power:.2f} without {names[shape]}" for shape, power in without.items()).replace("-", "−")
+    widths = {shape.width for shape in without}
+
+    def name(shape: ModelShape) -> str:
+        if len(widths) == 1:
+            return f"m {shape.vocab}"
+        return f"d {shape.width}" + f", m {shape.vocab}" * (len(widths) < len(without))
+
+    return ", ".join(f"{power:.2f} without {name(shape)}" for shape, power in without.items()).replace("-", "−")
 
 
 def _power_of_constant(readings: Sequence[Reading]) -> str:
@@ -518,7 +526,8 @@ def _power_of_constant(readings: Sequence[Reading]) -> str:
 
 def _powers_at_widths(readings: Sequence[Reading]) -> list[str]:
     lines = []
-    for width in sorted({each.shape.width for each in readings}):
+    widths = sorted({each.shape.width for each in readings})
+    for width in widths if len(widths) > 1 else ():
         own = [each for each in readings if each.shape.width == width]
         fit = analysis.slope([x.shape.vocab for x in own], _as_pair([x.best.optimum for x in own], [1.0] * len(own)))
         lines.append(f"power of m at d {width}: {fit.measurement.in_words()}, {fit.num_points} of {len(own)} shapes")

@@ -279,25 +279,17 @@ def _title(config: Config, readings: Sequence[Reading], quantity: str) -> str:
     where = ", ".join(filter(None, (readings[0].group.label, vocabulary(config))))
     if quantity == "d":
         shown, fit, _ = _better_resolved(readings)
-        return f"Text read once: {shown.sentence} {_direction(fit.measurement)} ({where})"
+        return f"Text read once: {shown.sentence} {_direction(fit.measurement, quantity)} ({where})"
     power = law(config, readings).power
     if not np.isfinite(power.value):
         return f"{where}: the best ratio η_E / η_hidden over {quantity} is not resolved yet"
-    return f"{where}: the best ratio η_E / η_hidden follows {quantity}^{power.in_words()}; {_sign(power)}"
+    return f"Text read once: the best ratio η_E / η_hidden {_direction(power, quantity)} ({where})"
 
 
-def _direction(power: Measurement) -> str:
+def _direction(power: Measurement, quantity: str) -> str:
     if power.interval is None or power.interval[0] <= 0 <= power.interval[1]:
-        return "follows no resolved power of d"
-    return f"{'rises' if power.value > 0 else 'falls'} as d^p, p = {power.in_words()}"
-
-
-def _sign(power: Measurement) -> str:
-    if power.interval is None or power.interval[0] <= 0 <= power.interval[1]:
-        return "the sign is not resolved"
-    return (
-        "a larger vocabulary wants a larger ratio" if power.value > 0 else "a larger vocabulary wants a smaller ratio"
-    )
+        return f"follows no resolved power of {quantity}"
+    return f"{'rises' if power.value > 0 else 'falls'} as {quantity}^p, p = {power.in_words()}"
 
 
 def _title_of_groups(config: Config, readings: Sequence[Reading]) -> str:

@@ -226,7 +226,7 @@ def test_the_power_of_m_is_recovered(power, falls, rises):
     answers = verdicts(table, VOCABULARY)
     words = {None: "unresolved", 0: "contradicted", 1: "supported"}
     start = "at fixed d the best ratio η_E/η_hidden"
-    for variant in ("RMSNorm, rotary, after equal bytes", "RMSNorm, rotary, after equal steps"):
+    for variant in ("RMSNorm, rotary, d = 64, after equal bytes", "RMSNorm, rotary, d = 64, after equal steps"):
         assert answers[f"{start} falls as the vocabulary grows ({variant})"] == words[falls]
         assert answers[f"{start} rises as the vocabulary grows ({variant})"] == words[rises]
     readings = analysis.of_group(analysis.read(table, VOCABULARY), "today")
