@@ -33,19 +33,21 @@ README = COMMITTED.parents[1] / "README.md"
 CLAIMS_HEAD = """# Claims, as measured here
 
 `python -m lvp.sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a
-95 % interval ([statistics](statistics.md#verdicts)). A row has a line per variant, corpus or preset. Its verdict is
-"mixed" if some lines support it and some contradict it, and "in part" if only some lines decide. Lines of a row may
-share text, widths or runs, so they are not independent. A paper's sentence is in the first table only if our runs have
-a setting that the sentence speaks about. In any other setting the row is a result of this project, after that paper. A
-value without an interval (a p-value, an R²) is compared with a fixed limit. The numbered notes below the tables say how
-each value is measured. They also have the limits of words such as "about", "follows" and "does not depend".
+95 % interval ([statistics](statistics.md#verdicts)). A row has a line per variant, corpus or preset. A line without a
+verdict has that of its row. The verdict of a row is "mixed" if some lines support it and some contradict it, and "in
+part" if only some lines decide. Lines of a row may share text, widths or runs, so they are not independent. A paper's
+sentence is in the first table only if our runs have a setting that the sentence speaks about. In any other setting the
+row is a result of this project, after that paper. A value without an interval (a p-value, an R²) is compared with a
+fixed limit. The numbered notes below the tables say how each value is measured. They also have the limits of words
+such as "about", "follows" and "does not depend".
 
 A claimed number is supported if the interval contains it and none of the rivals in the note, and contradicted if the
 interval excludes it. A claimed range ("within", "at most") is supported if the interval lies inside it, and
 contradicted if the interval lies outside. Where two values are compared, a positive difference favours the claim. A row
 is "unresolved" if the interval does not decide, or for a reason in its note, such as an optimum at the edge of its grid
-or a verdict that hangs on one width. An optimum is resolved if it lies inside its grid and has an interval. "Not tested
-here" also has its reason in the note. Lines that are not tested do not count for the verdict of a row.
+or a verdict that hangs on one width. An optimum is resolved if it lies inside its grid and has an interval. The reason
+for "not tested here" is in the note, or in the list below the tables. Lines that are not tested do not count for the
+verdict of a row.
 
 `laptop-wikitext2` is the preset `laptop` on WikiText-2, and `adaptive` is a design that adds rates around the best one.
 `workstation`, `today` and `practice` are further presets for CPUs. The corpus `python-docs` is the text of Python's
@@ -412,7 +414,9 @@ def _claims(results: Sequence[Result], shown: Mapping[str, str]) -> list[str]:
     )
     untested: dict[str, list[str]] = {}  # reason → claims
     for claim in (each.first for each in found if each not in tested):
-        untested.setdefault(claim.reason or MISSING, []).append(f"{claim.full_statement} ({claim.source})")
+        untested.setdefault(claim.reason or MISSING, []).append(
+            f"{claim.full_statement} ({claim.source.removeprefix(f'{claims_of.OUR_RESULT}, ')})"
+        )
     parts = [
         f"An interval misses its value once in twenty times. So at most about {0.05 * decided:.0f} of the {decided} "
         "intervals below that decide\nare expected to decide wrongly by chance. Some share their runs, so this is "

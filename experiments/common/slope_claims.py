@@ -74,7 +74,7 @@ def unless_on_one(claim: Claim, question: Question, without: Mapping[str, Measur
     if claim.verdict not in ("supported", "contradicted"):
         return claim
     deciding = [
-        f"{name} ({measured.in_words()})"
+        f"{name} ({measured.text()})".replace("-", "−")
         for name, measured in without.items()
         if judge(*measured, claimed=question.claimed, rivals=question.rivals) != claim.verdict
     ]

@@ -32,7 +32,7 @@ COST = 1.0  # % of the loss: a small cost of twice or half the best ratio
 FACTOR = 2.0  # two ratios within this factor are alike
 HAYOU, KALRA = "Hayou & Liu 2025, table 2", "Kalra & Barkeshli 2026, abstract"
 HALF = 0.5  # the power of d in the claim about the ratio
-LATER = "asked after the records of d 48 to 128"
+LATER = "asked after the records of d 48 to 128 were seen"
 CANDIDATES = dict(zip(POWERS, ("a constant ratio", HAYOU, KALRA), strict=True))  # power of d → who claims it
 
 
@@ -148,8 +148,8 @@ def _of_powers(
             return measured(100 * (costs[power] - costs[HALF]))
 
         question = Question(
-            statement="moved from the smallest to the largest width as d^(1/2), the best ratio costs less than moved "
-            "as another power",
+            statement="moved from the smallest to the largest width as d^(1/2), the best ratio costs less than if it "
+            "moves as another power of d",
             variant=f"{where}, than as d^{power:g}",
             source=f"{OUR_RESULT}, after {HAYOU}; {LATER}",
             paper_value=None,

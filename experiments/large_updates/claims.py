@@ -13,6 +13,7 @@ PAPER_C = "Kosson, Messmer & Jaggi 2024"
 SOURCE = f"{PAPER_C}, appendix A"
 UNRELATED = 0.3  # largest correlation of unrelated quantities
 DEAD = "dead: above zero for no image"
+STABLE_RANK = "stable rank: ‖W‖_F² over ‖W‖₂², mean over the matrices"
 DIED = "difference in the fraction of dead ReLUs at the end"
 LOST = "difference in final accuracy, %"
 NOTICEABLE = 0.1  # relative change of the stable rank
@@ -27,11 +28,13 @@ def claims(table, config: Config, context) -> list[Claim]:
     )
     easy += "; the paper has CIFAR-10"
     other_images = "" if _of_paper(config) else easy
-    measured = [*_stable_rank(table, config), *_lost_accuracy(table, config), *_few_images(table, config)]
+    other_ranks = "" if _of_paper(config) else f"the paper's stable ranks are those of CIFAR-10, not of {config.corpus}"
+    of_accuracy = [*_lost_accuracy(table, config), *_few_images(table, config)]
     related = [*_dead_relus(table, config), *_correlations(table, config)]
     return [
         *(question.answer(measurement, context, seeds) for question, measurement in related),
-        *(question.answer(measurement, context, seeds, reason=other_images) for question, measurement in measured),
+        *(question.answer(m, context, seeds, reason=other_ranks) for question, m in _stable_rank(table, config)),
+        *(question.answer(measurement, context, seeds, reason=other_images) for question, measurement in of_accuracy),
     ]
 
 
@@ -109,8 +112,8 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
             **in_setting(f"{PAPER_C}, {place}", said, of_paper=_of_paper(config)),
             claimed=claimed,
             unit="correlation",
-            note=f"correlation over the {len(used)} pairs of group and scale, means over seeds ({DEAD}), with Fisher's "
-            "interval",
+            note=f"correlation over the {len(used)} pairs of group and scale, of means over seeds, with Fisher's "
+            f"interval; {DEAD if values is dead else STABLE_RANK}",
         )
         yield question, Measurement.correlation([values(table, config, *group).mean() for group in used], accuracies)
 

@@ -114,7 +114,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
         claimed=(-np.inf, MARGINAL),
         unit="nats per token",
         note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
-        f"ratio; of the best larger ratio over √d: {_gain_over_training(table, config, larger)}; {interval}",
+        f"ratio; {_gain_over_training(table, config, larger)}; {interval}",
         **_from_paper(config, "figure 4", "near-optimal"),
     )
     measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])
@@ -149,4 +149,5 @@ def _gain_over_training(table, config: Config, larger: list[float]) -> str:
         losses = {ratio: values.mean() for ratio, values in _at_part(table, config, part).items()}
         gain = losses[config.root] - np.min([losses[ratio] for ratio in larger])
         texts.append(f"{gain:.3f} at {part:.0%}")
-    return f"gain {', '.join(texts).replace('nan', '–').replace('-', '−')} of the training"
+    gains = ", ".join(texts).replace("nan", "–").replace("-", "−")
+    return f"loss of √d minus that of the best larger ratio: {gains} of the training"

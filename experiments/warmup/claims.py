@@ -10,6 +10,7 @@ from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, in_setting, 
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
 from lvp.experiments.warmup.analysis import (
+    UNSTABLE,
     at_edge,
     early,
     gap,
@@ -90,7 +91,8 @@ def _gap(name: str):
 
     def measure(table, config: Config) -> Contrast:
         settings = _settings(name, config)
-        by_warmup = ", ".join(f"{gap_at_best_rates(table, config, name, w).in_words()} to {w:.0%}" for _, w in settings)
+        gaps = {w: gap_at_best_rates(table, config, name, w).in_words() for _, w in settings}
+        by_warmup = ", ".join(f"{each} with {w:.0%}" for w, each in gaps.items())
         note = f"{NATS} without warm-up minus the least with warm-up, {ALLOWED} and of the warm-up; gaps at the "
         note += f"selected rates: {by_warmup}"
         measured = gap(table, config, name, [w for _, w in settings])
@@ -129,7 +131,8 @@ def _stable_gap(name: str):
             reason += f"{len(values)} judging seeds"
         else:
             note += f", both at {rate:g}, which is stable without warm-up for all {len(config.seeds)} selecting seeds "
-            note += f"and for {len(values) - unstable} of {len(values)} judging seeds"
+            note += f"and for {len(values) - unstable} of {len(values)} judging seeds (stable: finite and at most "
+            note += f"{UNSTABLE:g} above the least mean loss, below the best rate above the least loss at the rate)"
         measured, doubt = Measurement.over_seeds(values), ""
         if not reason:
             above, stable = gap_above_stable_rate(table, config, name)
@@ -185,7 +188,8 @@ def _if_held(measure):
         reason = ""
         if first > MOST_HELD:
             reason = (
-                f"the group does not hold the RRC: the first update's RRC is {first:.1f} times that of later updates"
+                "the group does not hold the relative representation change (RRC): that of the first update is "
+                f"{first:.1f} times that of later updates"
             )
         return measure(table, config)._replace(reason=reason)
 
@@ -324,7 +328,7 @@ def questions(config: Config) -> list[GroupQuestion]:
         *[
             GroupQuestion(
                 (A, name),
-                "warm-up lowers the final loss less than under AdamW",
+                "under LionA and LionAR warm-up lowers the final loss less than under AdamW",
                 "figures 2 and 3",
                 _larger_gap(A, name),
                 ABOVE_ZERO,
@@ -350,7 +354,7 @@ def questions(config: Config) -> list[GroupQuestion]:
         *[
             GroupQuestion(
                 (than, R),
-                "without warm-up, a rate above the best costs more loss than under LionAR",
+                "without warm-up, a rate above the best costs AdamW and LionA more loss than LionAR",
                 "figure 3",
                 _larger_rates(than, factor),
                 ABOVE_ZERO,

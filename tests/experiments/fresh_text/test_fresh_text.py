@@ -196,7 +196,8 @@ def test_the_power_of_d_is_recovered(power):
     cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
     moved = (
-        "moved from the smallest to the largest width as d^(1/2), the best ratio costs less than moved as another power"
+        "moved from the smallest to the largest width as d^(1/2), the best ratio costs less than if it moves as "
+        "another power of d"
     )
     for other in (0.0, 1.0):
         assert answers[f"{moved} ({model}, than as d^{other:g})"] == ("contradicted" if power == other else "supported")

@@ -190,7 +190,7 @@ def test_the_gain_of_larger_ratios_over_the_training_is_noted(shrinks):
     """A larger ratio has a loss that is lower by `shrinks` at first, and higher by the planted curvature at the end."""
     claims = pretrain_1b.claims.claims(tuned_table(0.006, shrinks=shrinks), TUNED, CONTEXT)
     (note,) = [claim.note for claim in claims if claim.full_statement == NEAR]
-    (early, end) = re.findall(r"gain (\S+) at 40%.* (\S+) at 100% of the training", note)[0]
+    (early, end) = re.findall(r"larger ratio: (\S+) at 40%.* (\S+) at 100% of the training", note)[0]
     early, end = (float(gain.replace("−", "-")) for gain in (early, end))
     assert early - end == pytest.approx(0.6 * shrinks, abs=0.003) and end < 0
 

@@ -175,8 +175,8 @@ def test_claims_reverse_with_the_data(monkeypatch):
     claim_verdicts = verdicts(followed(CONFIG))
     wrong = {statement for statement, verdict in claim_verdicts.items() if verdict == "contradicted"}
     assert wrong == {
-        "warm-up lowers the final loss less than under AdamW (LionA)",
-        "warm-up lowers the final loss less than under AdamW (LionAR)",
+        "under LionA and LionAR warm-up lowers the final loss less than under AdamW (LionA)",
+        "under LionA and LionAR warm-up lowers the final loss less than under AdamW (LionAR)",
         "the first update exceeds the median update at constant rate (LionAR, relative change of representations)",
         "LionAR without momentum ends at least 0.05 nats above LionAR",
         "LionAR with high momentum, Nesterov's form and inverse bias correction needs no warm-up",
