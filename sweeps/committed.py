@@ -257,7 +257,7 @@ def texts(results: Sequence[Result]) -> dict[Path, str]:
     made = {path: _fill(path.read_text(encoding="utf-8"), content) for path in (README, *docs.glob("*.md"))}
     shown = {name: path.name for path, text in made.items() for name in re.findall(MARKER, text)}
     made[claims] = "\n".join([CLAIMS_HEAD, *_claims(results, shown)])
-    made[gallery_page] = gallery(results, docs)
+    made[gallery_page] = gallery(results, docs, shown)
     made[COMMITTED / evidence.FILE.name] = _indented({r.folder.name: r.evidence for r in results if r.evidence})
     return made
 
@@ -463,10 +463,13 @@ def results_table(results: Sequence[Result], shown: Mapping[str, str]) -> str:
     return markdown.table(head, lines, align="llrrl")
 
 
-def gallery(results: Sequence[Result], place: Path) -> str:
+def gallery(results: Sequence[Result], place: Path, shown: Mapping[str, str]) -> str:
     """The gallery as Markdown, for a file in the directory `place`.
 
     Each paper has a section, which begins with the results that reproduce figures.
+
+    Args:
+      shown: as in `_claims`. The other results have their verdicts in the gallery.
     """
     known = [experiments.load(name) for name in experiments.NAMES]
     parts = [GALLERY_HEAD]
@@ -474,7 +477,7 @@ def gallery(results: Sequence[Result], place: Path) -> str:
         of_paper = [each for each in results if each.experiment.paper == paper]
         if paper or of_paper:
             parts.append(f"## {paper or 'Without a paper'}\n")
-        parts += [_entry(each, place) for each in sorted(of_paper, key=_order)]
+        parts += [_entry(each, place, shown.get(each.name, "")) for each in sorted(of_paper, key=_order)]
     parts.append("## Not drawn\n")
     have = {each.experiment.name for each in results}
     for e in known:
@@ -488,8 +491,8 @@ def _order(each: Result) -> tuple[bool, str, Path]:
     return not first.startswith("figure"), first, each.folder
 
 
-def _entry(each: Result, place: Path) -> str:
-    """A result in the gallery: question, figure, command, origin and verdicts."""
+def _entry(each: Result, place: Path, page: str) -> str:
+    """A result in the gallery: question, figure, command, origin, and verdicts unless a page has them."""
     folder, experiment = Path(os.path.relpath(each.folder, place)).as_posix(), each.experiment
     answers = f"{_capital(', '.join(experiment.answers))}: " if experiment.answers else ""
     where = f"{experiment.name}, preset {each.preset}, corpus {each.corpus}"
@@ -501,8 +504,9 @@ def _entry(each: Result, place: Path) -> str:
         f"{_capital(experiment.question)}\n",
         f"![{where}]({folder}/figure.png)\n",
         f"```sh\n{command(each.sweep)}\n```\n",
-        f"{origin}; [as vectors]({folder}/figure.svg), [records]({folder}/{RECORDS}).\n",
-        *_listed(each),
+        f"{origin}; [as vectors]({folder}/figure.svg), [records]({folder}/{RECORDS})"
+        + (f", [table and verdicts]({page})." if page else ".\n"),
+        *([] if page else _listed(each)),
     ]
     return "\n".join(lines) + "\n"
 

@@ -218,22 +218,24 @@ def shown(results):
 
 
 def test_the_gallery_depends_on_the_records(shown):
-    before = committed.gallery([shown()], DOCS)
+    before = committed.gallery([shown()], DOCS, {})
     assert "**unresolved**: it falls" in before and "commit abc, on cpu" in before
     missing = re.findall(r"^- .*, figure 5 \(`(\w+)`\): no result is committed$", before, re.MULTILINE)
     assert sorted(missing) == ["pretrain_1b", "warmup"]
+    elsewhere = committed.gallery([shown()], DOCS, {shown().name: "width_vocab.md"})
+    assert "[table and verdicts](width_vocab.md)" in elsewhere and "it falls" not in elsewhere
     dated = shown().sweep | {"date": "2027-01-01"}
     for changed in (shown(claim="supported"), shown(rows=[record("abd")]), shown(sweep=dated)):
-        assert committed.gallery([changed], DOCS) != before
+        assert committed.gallery([changed], DOCS, {}) != before
 
 
 def test_a_result_with_little_origin_is_shown(shown):
     reused = shown(sweep=shown().sweep | {"packing": None})  # all runs were taken from other sweeps
-    assert "workers" in committed.gallery([shown()], DOCS)
-    assert "workers" not in committed.gallery([reused], DOCS) + committed.results_table([reused], {})
-    assert "commit unknown, on cpu" in committed.gallery([shown(rows=[record(None)])], DOCS)  # no git
+    assert "workers" in committed.gallery([shown()], DOCS, {})
+    assert "workers" not in committed.gallery([reused], DOCS, {}) + committed.results_table([reused], {})
+    assert "commit unknown, on cpu" in committed.gallery([shown(rows=[record(None)])], DOCS, {})  # no git
     ours = shown(experiment=dataclasses.replace(shown().experiment, paper="", answers=()))
-    assert "## Without a paper\n\n### width_vocab, preset laptop" in committed.gallery([ours], DOCS)
+    assert "## Without a paper\n\n### width_vocab, preset laptop" in committed.gallery([ours], DOCS, {})
 
 
 @pytest.mark.parametrize(
