@@ -430,7 +430,9 @@ def _claims(results: Sequence[Result], shown: Mapping[str, str]) -> list[str]:
         "## Runs\n\nA core minute is a minute of training on one core or accelerator.\n",
         results_table(results, shown) + "\n",
     ]
-    for each in [each for each in results if each.name not in shown]:
+    for each in results:
+        if each.name in shown:
+            continue
         earlier = sum(row["sweep"] != each.sweep["sweep"] for row in each.rows)
         reused = f" (earlier sweeps trained {earlier} of them)" if earlier else ""
         origin = (

@@ -271,11 +271,6 @@ class Law(NamedTuple):
     resolved: int  # number of shapes in the fit
     intercept: float  # ln ratio at d = 1 and m = 1
 
-    @property
-    def spread(self) -> float:
-        """The largest change of the exponent if one shape is left out; nan with fewer than four shapes."""
-        return max((abs(x - self.power.value) for x in self.without.values()), default=np.nan)
-
 
 def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
     """The power of d that the best ratios of a group follow.
@@ -299,16 +294,20 @@ def power_of_ratio(readings: Sequence[Reading], entered: bool = False) -> Slope:
     return analysis.slope([each.shape.width for each in readings], _as_pair(best, factors))
 
 
-def power_of_vocab(readings: Sequence[Reading], equal_steps: bool = False) -> Law:
+def fewest_steps(readings: Sequence[Reading]) -> int:
+    """The smallest number of steps of the shapes with a run. At equal bytes a larger vocabulary has fewer steps."""
+    return min((each.steps for each in readings if each.steps), default=0)
+
+
+def power_of_vocab(readings: Sequence[Reading], steps: int | None = None) -> Law:
     """The power of m that the best ratios of a group follow at fixed d. The powers of d and m are fitted together.
 
     Args:
-      equal_steps: whether the best ratio of each shape is that after the smallest number of steps of all shapes, by the
-        train loss. At equal bytes a larger vocabulary has fewer steps.
+      steps: the number of steps after which the best ratio is read, by the train loss. None: at the end, by the
+        validation loss.
     """
-    least = min((each.steps for each in readings), default=0)
     best = {
-        each.shape: each.best_after(least / each.steps) if equal_steps and least else each.best.optimum
+        each.shape: each.best.optimum if steps is None or not each.steps else each.best_after(steps / each.steps)
         for each in readings
     }
 
@@ -487,7 +486,7 @@ def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
     if raw.without:
         lines.append(f"{where}, best ratio: {_listed(raw.without)}")
     if quantity == "m":
-        equal = power_of_vocab(readings, equal_steps=True)
+        equal = power_of_vocab(readings, fewest_steps(readings))
         lines.append(f"power of m after equal steps, best ratio by the train loss: {equal.power.in_words()}")
         if equal.without:
             lines.append(f"power of m after equal steps: {_listed(equal.without)}")

@@ -1,6 +1,6 @@
-"""The block of README that is made from the committed results of `fresh_text`."""
+"""The blocks of README and docs that are made from the committed results of `fresh_text`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from lvp.analysis.measurement import Measurement
 from lvp.experiments.fresh_text.analysis import (
     Reading,
     costs_of_powers,
+    fewest_steps,
     law,
     of_group,
     percent,
@@ -25,14 +26,10 @@ from lvp.experiments.fresh_text.minimum import measured
 WIDE = 1.0  # width of the interval of an exponent that tells nothing
 _ROWS = {"sqrt": "rows × √d", "plain": "plain rows"}
 _UNKNOWN = "–"
-MODEL, WIDTHS, BEST, POWER, POWER_OF_RATE, COST = SHORT = (
-    "model",
-    "width d",
-    "best η_E / η_hidden",
-    "the ratio follows",
-    "the best η_E follows",
-    "cost of twice / half the ratio",
-)
+MODEL, WIDTHS, BEST = "model", "width d", "best η_E / η_hidden"
+POWER, POWER_OF_RATE = "the ratio follows", "the best η_E follows"
+COST = "cost of twice / half the ratio"
+SHORT = (MODEL, WIDTHS, BEST, POWER, POWER_OF_RATE, COST)
 
 
 def blocks(results: Mapping[str, Any]) -> dict[str, str]:
@@ -50,10 +47,11 @@ def blocks(results: Mapping[str, Any]) -> dict[str, str]:
             continue
         by_setting = read(each.table, each.config)
         for name in each.config.groups:
-            readings = [x for x in of_group(by_setting, name) if x.best.optimum.resolved]
-            if readings and quantity == "d":
-                columns.append((name, _column(each.config, name, readings)))
-            elif readings:
+            readings = of_group(by_setting, name)
+            resolved = [x for x in readings if x.best.optimum.resolved]
+            if resolved and quantity == "d":
+                columns.append((name, _column(each.config, name, resolved)))
+            elif resolved:
                 of_vocab[name] = _of_vocab(readings)
     if not columns:
         return {}
@@ -93,12 +91,12 @@ def _of_vocab(readings: Sequence[Reading]) -> dict[str, str]:
     widths, vocabs = ([getattr(each.shape, name) for each in readings] for name in ("width", "vocab"))
     where = f"d {', '.join(map(str, sorted(set(widths))))}, m {min(vocabs)} to {max(vocabs)}"
     return {
-        f"the ratio follows, after equal {what} ({where})": _power(power_of_vocab(readings, equal).power, "m")
-        for what, equal in (("bytes", False), ("steps", True))
+        f"the ratio follows, after equal {what} ({where})": _power(power_of_vocab(readings, steps).power, "m")
+        for what, steps in (("bytes", None), ("steps", fewest_steps(readings)))
     }
 
 
-def _costs(costs: Any) -> str:
+def _costs(costs: Iterable[float]) -> str:
     """Costs in % of the loss."""
     return " / ".join(f"{cost:.1f} %" if np.isfinite(cost) else _UNKNOWN for cost in costs)
 

@@ -14,7 +14,6 @@ SOURCE = f"{PAPER_C}, appendix A"
 UNRELATED = 0.3  # largest correlation of unrelated quantities
 DEAD = "dead: above zero for no image"
 STABLE_RANK = "stable rank: ‖W‖_F² over ‖W‖₂², mean over the matrices"
-DIED = "difference in the fraction of dead ReLUs at the end"
 LOST = "difference in final accuracy, %"
 NOTICEABLE = 0.1  # relative change of the stable rank
 PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent them
@@ -23,12 +22,13 @@ PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent the
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims of appendix A whose groups were run. Accuracies and figure 8 are not tested on other images."""
     seeds = Seeds(config.seeds)
-    easy = (
-        f"on {config.corpus} the accuracy of most groups is at its ceiling, and otherwise it varies much with the seed"
-    )
-    easy += "; the paper has CIFAR-10"
-    other_images = "" if _of_paper(config) else easy
-    other_ranks = "" if _of_paper(config) else f"the paper's stable ranks are those of CIFAR-10, not of {config.corpus}"
+    other_images = other_ranks = ""
+    if not _of_paper(config):
+        other_images = (
+            f"on {config.corpus} the accuracy of most groups is at its ceiling, and otherwise it varies much "
+        )
+        other_images += "with the seed; the paper has CIFAR-10"
+        other_ranks = f"the paper's stable ranks are those of CIFAR-10, not of {config.corpus}"
     of_accuracy = [*_lost_accuracy(table, config), *_few_images(table, config)]
     related = [*_dead_relus(table, config), *_correlations(table, config)]
     return [
@@ -51,7 +51,7 @@ def _where(config: Config) -> str:
 def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     """Dead ReLUs: the paper's statement on CIFAR-10, and our result on other images."""
     top, of_paper = config.largest, _of_paper(config)
-    note = f"{DIED} of training; the learning rate of the first phase is × {top:g} or × 1; random: with gradients in "
+    note = f"difference in the fraction of dead ReLUs at the end of training; the learning rate of the first phase is × {top:g} or × 1; random: with gradients in "
     note += f"random directions in the first phase; {_seeds(config)}"
 
     def question(variant: str, paper_value: str, claimed: tuple[float, float], limit: str = "") -> Question:

@@ -63,7 +63,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
 
 def _other_rules(entry: Entry) -> str:
     """What an entry sets besides the rule of width and vocabulary, in words."""
-    axes = ", ".join(f"{axis} {rule}" for axis, rule in entry.axes.items()) or "defaults"
+    axes = ", ".join(f"{axis} “{rule}”" for axis, rule in entry.axes.items()) or "defaults"
     others = [f"{entry.token_rows} rows"] * (entry.token_rows != "plain")
     others += ["Muon in the hidden matrices"] * (entry.optimizer == "muon")
     return "; ".join([f"rules of the other axes, as in docs/transfer.md: {axes}", *others])

@@ -53,7 +53,7 @@ def _width_power(setting: str, where: str, rows: str, argument: str, note: str) 
         rivals=_rivals(power),
         unit="power of d",
         note=f"docs/theory.md has two arguments without m: {GROWTH}, judged at {GROWING}, and {ALIGNMENT}, judged with "
-        f"m held; this was set on a sweep with other seeds; here {argument}; {note}",
+        f"m held, as fixed after a sweep with other seeds; here {argument}; {note}",
     )
 
 

@@ -286,7 +286,7 @@ HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR
 SMALL, LARGE = "LionA, init × 1/3", "LionA, init × 3"
 UNCORRECTED, ALONE = "AdamW, no β₁ correction", "LionAR, high momentum only"
 RRC = "representation_change"
-HIGH = "with high momentum, Nesterov's form and inverse bias correction LionAR needs no warm-up, and LionA does"
+HIGH = "with high momentum, Nesterov's form and inverse bias correction LionAR needs no warm-up, and LionA needs it"
 
 
 def questions(config: Config) -> list[GroupQuestion]:
@@ -358,7 +358,7 @@ def questions(config: Config) -> list[GroupQuestion]:
                 "figure 3",
                 _larger_rates(than, factor),
                 ABOVE_ZERO,
-                f"{than} at twice its best rate, LionAR at {factor:g} times",
+                f"{than} × {LARGER_RATES[than][0]:g} against LionAR × {factor:g}",
             )
             for factor in LARGER_RATES[R]
             for than in (A, N)

@@ -287,7 +287,7 @@ def leaves_rates(table, config: Config, token_rows: str, power: float) -> bool:
     if len(config.seeds) < 2 or not _smallest_is_resolved(table, config, token_rows):
         return False
     seeds, by_width = range(len(config.seeds)), losses(table, config, token_rows)
-    selecting = [seeds] if config.design == ADAPTIVE else [[i for i in seeds if i != seed] for seed in seeds]
+    selecting = [[i for i in seeds if i != seed] for seed in seeds]
     return not all(x.inside for some in selecting for x in _moved(config, token_rows, by_width, power, some))
 
 

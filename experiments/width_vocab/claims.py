@@ -49,12 +49,12 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     if config.hidden_constants:
         resolved += f"; {hidden_constant_text(table, config, token_rows)}"
     resolved += f"; {exponent_by_steps(table, config, token_rows)}"
-    statement = f"{reading}, m = 8 d: the best η_E falls with width, as width^(−1/2)"
+    statement = f"{reading}, m = 8 d: the best η_E falls with width"
     falls = Question(
         statement=statement,
         **in_setting(f"{PAPER_A}, figure 3", "−0.5, as a rule", of_paper=_of_paper(config)),
         claimed=(-np.inf, 0.0),
-        variant="falls",
+        variant="at all",
         unit="power of d",
         note=resolved,
     )
@@ -78,14 +78,14 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
 def _scatter(table, config: Config, context) -> Iterator[Claim]:
     """Whether the optima scatter about the fitted power of d by more than the noise of the seeds."""
     reading, (best, _) = READINGS["sqrt"], optima(table, config, "sqrt")
+    about_rule = f"{scatter_about(-0.5, config.widths, best):.2g}".replace("nan", "unknown").replace("-", "−")
     question = Question(
         statement=f"{reading}, m = 8 d: the best η_E scatters about a power of d by more than the noise of seeds",
         **in_setting(f"{PAPER_A}, section 4.1", "significant variance", of_paper=_of_paper(config)),
         claimed=(0.0, LEAST_P),
         unit="p-value",
         note=f"p-value of the scatter about the fitted power under the noise of the seeds; at most {LEAST_P:g} "
-        f"supports, more decides nothing; about d^(−1/2), p = {scatter_about(-0.5, config.widths, best):.2g}, but "
-        "there another power counts as scatter",
+        f"supports, more decides nothing; about d^(−1/2), p = {about_rule}, but there another power counts as scatter",
     )
     p = slope(config.widths, best).lack_of_fit
     yield question.answer(Measurement.p_value(p, LEAST_P), context, Seeds(config.seeds, config.tuning_seeds))
@@ -113,10 +113,10 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
     yield near_optimal, transfer_gap(table, config, token_rows), (-0.5,)
     for rival, name in ((0.0, "kept constant"), (-1.0, "scaled by d^(−1)")):
         less = Question(
-            statement=f"{scaled} costs less at the worst width than otherwise",
+            statement=f"{scaled} costs less at the worst width than another rule",
             **in_setting(f"{PAPER_A}, section 4.1", "> 0", **of_paper),
             claimed=ABOVE_ZERO,
-            variant=f"than {name}",
+            variant=name,
             unit="relative excess loss",
             note=f"difference of the {excess}",
         )

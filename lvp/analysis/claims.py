@@ -1,7 +1,8 @@
 """Claims: sentences of a paper that a measurement supports, contradicts, leaves unresolved or does not test."""
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -350,19 +351,26 @@ def cells(found: Sequence[Finding], start: int = 1) -> tuple[list[str], list[lis
 def measurements(found: Sequence[Finding], start: int = 1) -> str:
     """How each finding was measured, as a numbered list: experiment, definition of the value, and reasons.
 
-    The parts of a note that all measurements share stand once, after the others.
+    The first and the last parts of a note stand once if all measurements share them.
     """
     lines = []
     for number, finding in enumerate(found, start):
-        parts = {name: [*c.note.split("; "), *c.reason.split("; ")] for name, c in finding.claims.items()}
-        shared = [part for part in next(iter(parts.values())) if part and all(part in own for own in parts.values())]
+        parts = {name: [p for p in f"{c.note}; {c.reason}".split("; ") if p] for name, c in finding.claims.items()}
+        first, last = _shared(parts.values()), _shared([own[::-1] for own in parts.values()])
+        last = last[: min(map(len, parts.values())) - len(first)][::-1]
         notes: dict[str, list[str]] = {}
         for name, own in parts.items():
-            notes.setdefault("; ".join(part for part in own if part and part not in shared), []).append(name)
+            notes.setdefault("; ".join(own[len(first) : len(own) - len(last)]), []).append(name)
         texts = [f"{'; '.join(names)}: {note}" for note, names in notes.items() if note]
-        if noted := ". ".join(filter(None, [*texts, "; ".join(shared)])):
+        if noted := ". ".join(filter(None, ["; ".join(first), *texts, "; ".join(last)])):
             lines.append(f"{number}. `{finding.first.experiment}`: {noted}.")
     return "\n".join(lines) + "\n"
+
+
+def _shared(lists: Iterable[Sequence[str]]) -> list[str]:
+    """The common first items of some lists."""
+    together = itertools.takewhile(lambda items: len(set(items)) == 1, zip(*lists, strict=False))
+    return [items[0] for items in together]
 
 
 def _number(name: str, value) -> float | None:

@@ -192,7 +192,11 @@ def test_the_power_of_d_is_recovered(power):
     for other in (0.0, 0.5, 1.0):
         (found,) = re.findall(rf"as d\^{other:g} \(.*?\): (\w+)", as_set.note)
         assert found == ("supported" if other == power else "contradicted")
-    assert "of the scatter about the power law" in as_set.note and "without one pair" in as_set.note
+    fit = analysis.law(LAPTOP, analysis.of_group(analysis.read(table, LAPTOP), "paper"))
+    assert f"p of the scatter about the power law {fit.lack_of_fit:.2g} " in as_set.note
+    least, most = (f"{x:.2f}".replace("-", "−") for x in (min(fit.without.values()), max(fit.without.values())))
+    assert f"{least} to {most} without one pair" in as_set.note
+    assert max(abs(each - power) for each in fit.without.values()) < 0.25 and fit.lack_of_fit > 0.01
     cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
     moved = (
@@ -231,8 +235,8 @@ def test_the_power_of_m_is_recovered(power, falls, rises):
         assert answers[f"{start} falls as the vocabulary grows ({variant})"] == words[falls]
         assert answers[f"{start} rises as the vocabulary grows ({variant})"] == words[rises]
     readings = analysis.of_group(analysis.read(table, VOCABULARY), "today")
-    for equal_steps in (False, True):
-        assert analysis.power_of_vocab(readings, equal_steps).power.value == pytest.approx(power, abs=0.1)
+    for steps in (None, analysis.fewest_steps(readings)):
+        assert analysis.power_of_vocab(readings, steps).power.value == pytest.approx(power, abs=0.1)
 
 
 @pytest.mark.parametrize("power_of_steps", [-0.8, 0.8])
@@ -245,7 +249,8 @@ def test_the_power_of_m_after_equal_steps_is_recovered(power_of_steps):
     best = power_of_steps * np.log(steps.min() / steps)
     moved = 0.2 + np.polyfit(np.log(VOCABULARY.vocabs), best, 1)[0]
     assert analysis.power_of_vocab(readings).power.value == pytest.approx(0.2, abs=0.02)
-    assert analysis.power_of_vocab(readings, equal_steps=True).power.value == pytest.approx(moved, abs=0.04)
+    equal = analysis.power_of_vocab(readings, analysis.fewest_steps(readings))
+    assert equal.power.value == pytest.approx(moved, abs=0.04) and analysis.fewest_steps(readings) == steps.min()
     assert abs(moved - 0.2) > 0.1
 
 

@@ -125,7 +125,7 @@ def test_scatter_about_the_power_law_is_the_fit_error():
 
 
 def test_claims_are_supported_if_only_sp_is_worse():
-    assert verdicts(SP_IS_WORST) == ["supported"] * 5
+    assert verdicts(SP_IS_WORST) == ["supported"] * 6
 
 
 def test_claims_are_contradicted_without_an_effect():
@@ -136,13 +136,13 @@ def test_claims_are_contradicted_without_an_effect():
         "SP (embedding × d)": (-0.7, 0.0, 2.2),
         "μP": (-0.6, 0.0, 1.9),
     }
-    assert verdicts(planted) == ["contradicted"] * 5
+    assert verdicts(planted) == ["contradicted"] * 6
 
 
 def test_equal_rules_decide_nothing():
     """Negative control. Without a gain of μP, its share is not tested."""
     planted = dict.fromkeys(SP_IS_WORST, (0.0, 0.0, 2.0))
-    assert verdicts(planted)[:3] == ["unresolved", "unresolved", "not tested here"]
+    assert verdicts(planted)[:4] == ["unresolved", "unresolved", "not tested here", "unresolved"]
 
 
 def test_a_constant_at_the_edge_decides_no_difference():
@@ -155,7 +155,7 @@ def test_too_few_seeds_cannot_judge():
     config = replace(CONFIG, seeds=(0, 1, 2), selecting=2)
     answers = claims.claims(whole(SP_IS_WORST, config), config, CONTEXT)
     refused = [claim for claim in answers if claim.reason]
-    counts = [1] * 3 + [2] * 2  # seeds that judge losses, and seeds that give the powers
+    counts = [1] * 3 + [2] * 3  # seeds that judge losses, and seeds that give the powers
     for claim, count in zip(refused, counts, strict=True):
         assert claim.reason.startswith(f"{count} judging seed") and claim.reason.endswith("a claim needs at least 3")
 

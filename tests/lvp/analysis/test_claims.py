@@ -7,6 +7,7 @@ import pytest
 
 from lvp.analysis.claims import (
     ABOVE_ZERO,
+    CONTRADICTED_IN_PART,
     MIXED,
     NOT_TESTED,
     SUPPORTED_IN_PART,
@@ -206,8 +207,9 @@ def test_measurements_of_a_statement_are_one_finding():
     (found,) = findings({"a": [tied, untied], "b": [tied]})
     assert found.claims == {"tied, a and b": tied, "untied, a": untied} and found.verdict == SUPPORTED_IN_PART
     assert "(supported: tied, a and b; unresolved: untied, a)" in found.sentence
-    (found,) = findings({"a": [tied, claim(variant="untied", verdict="contradicted")]})
-    assert found.verdict == MIXED
+    against = claim(variant="untied", verdict="contradicted")
+    assert findings({"a": [tied, against]})[0].verdict == MIXED
+    assert findings({"a": [claim(variant="tied", verdict="unresolved"), against]})[0].verdict == CONTRADICTED_IN_PART
     (alone,) = findings({"a": [tied]})
     assert (list(alone.claims), alone.verdict, alone.sentence) == (["tied"], tied.verdict, tied.statement)
     untested = claim(variant="untied", verdict=NOT_TESTED, reason="r")
@@ -216,6 +218,19 @@ def test_measurements_of_a_statement_are_one_finding():
     assert len(findings({"a": [tied, claim(statement="other"), claim(source="our result, after p")]})) == 3
     with pytest.raises(InputError, match="need different variants"):
         findings({"a": [tied, claim(variant="tied", value=9.0, interval=None)]})
+
+
+def test_shared_parts_of_notes_and_equal_papers_values_stand_once():
+    notes = {"a": "t: steps; first; of a; 8 seeds; d 32", "b": "t: steps; first; of b; more; 8 seeds; d 32"}
+    found = findings({"": [claim(variant=name, note=note, paper_value="> 0") for name, note in notes.items()]})
+    assert (
+        measurements(found) == f"1. `{claim().experiment}`: t: steps; first. a: of a. b: of b; more. 8 seeds; d 32.\n"
+    )
+    alone = findings({"": [claim(variant="a", note="x; y"), claim(variant="b", note="x; y")]})
+    assert measurements(alone) == f"1. `{claim().experiment}`: x; y.\n"
+    assert "| > 0 |" in table(found)
+    several = findings({"": [claim(variant="a", paper_value="a gap"), claim(variant="b", paper_value="no gap")]})
+    assert "| a gap; no gap |" in table(several)
 
 
 def test_a_papers_sentence_is_judged_in_its_own_setting_only():
