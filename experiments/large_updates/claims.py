@@ -24,10 +24,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     seeds = Seeds(config.seeds)
     other_images = other_ranks = ""
     if not _of_paper(config):
-        other_images = (
-            f"on {config.corpus} the accuracy of most groups is at its ceiling, and otherwise it varies much "
-        )
-        other_images += "with the seed; the paper has CIFAR-10"
+        other_images = f"on {config.corpus} the accuracy of most groups is at its ceiling, and otherwise it varies "
+        other_images += "much with the seed; the paper has CIFAR-10"
         other_ranks = f"the paper's stable ranks are those of CIFAR-10, not of {config.corpus}"
     of_accuracy = [*_lost_accuracy(table, config), *_few_images(table, config)]
     related = [*_dead_relus(table, config), *_correlations(table, config)]
@@ -51,8 +49,8 @@ def _where(config: Config) -> str:
 def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     """Dead ReLUs: the paper's statement on CIFAR-10, and our result on other images."""
     top, of_paper = config.largest, _of_paper(config)
-    note = f"difference in the fraction of dead ReLUs at the end of training; the learning rate of the first phase is × {top:g} or × 1; random: with gradients in "
-    note += f"random directions in the first phase; {_seeds(config)}"
+    note = "difference in the fraction of dead ReLUs at the end of training; the learning rate of the first phase is "
+    note += f"× {top:g} or × 1; random: with gradients in random directions in the first phase; {_seeds(config)}"
 
     def question(variant: str, paper_value: str, claimed: tuple[float, float], limit: str = "") -> Question:
         return Question(

@@ -223,11 +223,10 @@ def test_measurements_of_a_statement_are_one_finding():
 def test_shared_parts_of_notes_and_equal_papers_values_stand_once():
     notes = {"a": "t: steps; first; of a; 8 seeds; d 32", "b": "t: steps; first; of b; more; 8 seeds; d 32"}
     found = findings({"": [claim(variant=name, note=note, paper_value="> 0") for name, note in notes.items()]})
-    assert (
-        measurements(found) == f"1. `{claim().experiment}`: t: steps; first. a: of a. b: of b; more. 8 seeds; d 32.\n"
-    )
+    name = claim().experiment
+    assert measurements(found) == f"1. `{name}`: t: steps; first. a: of a. b: of b; more. 8 seeds; d 32.\n"
     alone = findings({"": [claim(variant="a", note="x; y"), claim(variant="b", note="x; y")]})
-    assert measurements(alone) == f"1. `{claim().experiment}`: x; y.\n"
+    assert measurements(alone) == f"1. `{name}`: x; y.\n"
     assert "| > 0 |" in table(found)
     several = findings({"": [claim(variant="a", paper_value="a gap"), claim(variant="b", paper_value="no gap")]})
     assert "| a gap; no gap |" in table(several)
