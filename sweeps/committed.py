@@ -407,7 +407,7 @@ def _claims(results: Sequence[Result], shown: Mapping[str, str]) -> list[str]:
     papers, ours = ([each for each in tested if each.ours == own] for own in (False, True))
     rows = [*papers, *ours]
     decided = sum(
-        c.verdict in ("supported", "contradicted") and c.interval is not None
+        c.verdict in ("supported", "contradicted")
         for each in rows
         for c in each.claims.values()
         if c.interval != (c.value, c.value)  # a p-value or a count

@@ -41,6 +41,7 @@ from lvp.training import Run
 
 LOSS = "valid_bits_per_byte"
 PARTS = {"1/4": 0.25, "1/2": 0.5, "3/4": 0.75, "all": 1.0}  # of the text, after which the best ratio is read
+WIDE = 1.0  # width of the interval of a power that tells nothing
 HORIZON_PART = 0.2  # part of these steps whose train losses are averaged
 POWERS = (0.0, 0.5, 1.0)  # of d in the ratio: a constant ratio, Hayou & Liu 2025, Kalra & Barkeshli 2026
 MODEL_FIELDS = ("norm", "positions", "embedding_multiplier", "normalize_rows")
@@ -269,7 +270,6 @@ class Law(NamedTuple):
     lack_of_fit: float  # p-value of the scatter about the law under the intervals of the optima alone; nan if unknown
     without: dict[ModelShape, float]  # shape → exponent of the other shapes
     resolved: int  # number of shapes in the fit
-    intercept: float  # ln ratio at d = 1 and m = 1
 
 
 def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
@@ -281,10 +281,10 @@ def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
     """
 
     if len({each.shape.width for each in readings}) < 2:
-        return Law(Measurement(np.nan, None), np.nan, {}, len(readings), np.nan)
+        return Law(Measurement(np.nan, None), np.nan, {}, len(readings))
     fit = power_of_ratio(readings, entered)
     without = _without(_resolved(readings), lambda x: power_of_ratio(x, entered).slope)
-    return Law(fit.measurement, fit.lack_of_fit, without, fit.num_points, fit.intercept)
+    return Law(fit.measurement, fit.lack_of_fit, without, fit.num_points)
 
 
 def power_of_ratio(readings: Sequence[Reading], entered: bool = False) -> Slope:
@@ -321,7 +321,7 @@ def power_of_vocab(readings: Sequence[Reading], steps: int | None = None) -> Law
     power = fit.power("m") if np.isfinite(fit.intervals["m"]).all() else Measurement(fit.powers["m"], None)
     resolved = [each for each in readings if best[each.shape].resolved]
     without = _without(resolved, lambda x: fitted(x).powers["m"])
-    return Law(power, np.nan, without, fit.num_points, fit.intercept)
+    return Law(power, np.nan, without, fit.num_points)
 
 
 def power_of_rate(readings: Sequence[Reading]) -> Slope:
@@ -365,8 +365,10 @@ def varied(config: Config) -> str:
     return "d" if len(set(config.widths)) == len(config.widths) else "m"
 
 
-def vocabulary(config: Config) -> str:
-    """How the vocabularies follow the widths: "m = 1024", "m = 8 d", "d = 64" for one width, or "" if none of these."""
+def sizes(config: Config) -> str:
+    """What the shapes have in common: "m = 1024", "m = 8 d", "d = 64", or "". One shape is "d 96, m 1024"."""
+    if len(config.shapes) == 1:
+        return "d {}, m {}".format(*config.shapes[0])
     if len(set(config.vocabs)) == 1:
         return f"m = {config.vocabs[0]}"
     if len(set(config.widths)) == 1:
@@ -389,6 +391,13 @@ def costs_of_powers(readings: Sequence[Reading]) -> dict[float, np.ndarray]:
     small, large = (choose(readings, key=lambda each: each.shape.width) for choose in (min, max))
     growth = large.shape.width / small.shape.width
     return {power: costs_of_moving(small.best, large.best, growth**power) for power in POWERS}
+
+
+def power_in_words(power: Measurement, quantity: str) -> str:
+    """A power with its interval, such as "d^p, p = 0.90 [0.63, 1.16]"; no number if the interval tells nothing."""
+    low, high = power.interval or (-np.inf, np.inf)
+    told = high - low <= WIDE or low > 0 or high < 0
+    return f"{quantity}^p, p = {power.in_words()}" if told else f"no resolved power of {quantity}"
 
 
 def percent(values: Sequence[float]) -> Measurement:

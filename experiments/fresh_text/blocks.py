@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from lvp.analysis import markdown
-from lvp.analysis.measurement import Measurement
 from lvp.experiments.fresh_text.analysis import (
     Reading,
     costs_of_powers,
@@ -14,16 +13,16 @@ from lvp.experiments.fresh_text.analysis import (
     law,
     of_group,
     percent,
+    power_in_words,
     power_of_rate,
     power_of_vocab,
     read,
+    sizes,
     varied,
-    vocabulary,
 )
 from lvp.experiments.fresh_text.config import GROUPS
 from lvp.experiments.fresh_text.minimum import measured
 
-WIDE = 1.0  # width of the interval of an exponent that tells nothing
 _ROWS = {"sqrt": "rows × √d", "plain": "plain rows"}
 _UNKNOWN = "–"
 MODEL, WIDTHS, BEST = "model", "width d", "best η_E / η_hidden"
@@ -73,11 +72,11 @@ def _column(config: Any, name: str, readings: Sequence[Reading]) -> dict[str, st
     sides = (percent([getattr(each.best, side).value for each in readings]).value for side in ("twice", "half"))
     half, end = (readings[-1].best_after(part) for part in (0.5, 1.0))
     return {
-        MODEL: ", ".join(filter(None, (GROUPS[name].label, vocabulary(config)))),
+        MODEL: ", ".join(filter(None, (GROUPS[name].label, sizes(config)))),
         WIDTHS: ", ".join(str(each.shape.width) for each in readings),
         BEST: ", ".join(f"{each.best.optimum.rate:.2g}" for each in readings),
-        POWER: _power(law(config, readings).power, "d"),
-        POWER_OF_RATE: _power(power_of_rate(readings).measurement, "d"),
+        POWER: power_in_words(law(config, readings).power, "d"),
+        POWER_OF_RATE: power_in_words(power_of_rate(readings).measurement, "d"),
         COST: _costs(sides),
         "cost at the largest d of the smallest d's ratio: kept / grown as √d / grown as d": _costs(costs.values()),
         "best ratio after all of the text, over that after half (largest d)": (
@@ -91,7 +90,7 @@ def _of_vocab(readings: Sequence[Reading]) -> dict[str, str]:
     widths, vocabs = ([getattr(each.shape, name) for each in readings] for name in ("width", "vocab"))
     where = f"d {', '.join(map(str, sorted(set(widths))))}, m {min(vocabs)} to {max(vocabs)}"
     return {
-        f"the ratio follows, after equal {what} ({where})": _power(power_of_vocab(readings, steps).power, "m")
+        f"the ratio follows, after equal {what} ({where})": power_in_words(power_of_vocab(readings, steps).power, "m")
         for what, steps in (("bytes", None), ("steps", fewest_steps(readings)))
     }
 
@@ -99,9 +98,3 @@ def _of_vocab(readings: Sequence[Reading]) -> dict[str, str]:
 def _costs(costs: Iterable[float]) -> str:
     """Costs in % of the loss."""
     return " / ".join(f"{cost:.1f} %" if np.isfinite(cost) else _UNKNOWN for cost in costs)
-
-
-def _power(power: Measurement, quantity: str) -> str:
-    low, high = power.interval or (-np.inf, np.inf)
-    told = high - low <= WIDE or low > 0 or high < 0
-    return f"{quantity}^p, p = {power.in_words()}" if told else f"no resolved power of {quantity}"

@@ -23,8 +23,8 @@ from lvp.experiments.fresh_text.analysis import (
     percent,
     power_of_vocab,
     read,
+    sizes,
     varied,
-    vocabulary,
 )
 from lvp.experiments.fresh_text.config import GROUPS, Config, entering
 from lvp.experiments.fresh_text.minimum import measured
@@ -44,7 +44,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     for name in config.groups:
         readings = of_group(by_setting, name)
-        where = ", ".join(filter(None, (GROUPS[name].label, _size(config))))
+        where = ", ".join(filter(None, (GROUPS[name].label, sizes(config))))
         asked: list[tuple[Question, Measurement]] = []
         if varied(config) == "d":
             for question, fit, without in _growths(where, config, readings):
@@ -118,11 +118,6 @@ def _rates(where: str) -> Question:
         unit="power of d",
         note="each rate at its own tuned η_hidden; table 2 is for m far above d",
     )
-
-
-def _size(config: Config) -> str:
-    """The shape of a single one, otherwise how the vocabularies follow the widths."""
-    return vocabulary(config) if len(config.shapes) > 1 else "d {}, m {}".format(*config.shapes[0])
 
 
 def _note(readings: Sequence[Reading], fit: Law) -> str:

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from lvp.analysis.figure_style import INK, MARKERS, REFERENCE, decimal, sheet
-from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import COLOURS, DASHES
 from lvp.analysis.slopes import Slope
 from lvp.experiments.fresh_text.analysis import (
     Reading,
     law,
+    power_in_words,
     power_of_rate,
     power_of_ratio,
     read,
+    sizes,
     varied,
-    vocabulary,
 )
 from lvp.experiments.fresh_text.config import GROUPS, Config
 
@@ -276,20 +276,12 @@ def _shown_power(value: float, rules: dict[float, str] | None) -> float:
 
 
 def _title(config: Config, readings: Sequence[Reading], quantity: str) -> str:
-    where = ", ".join(filter(None, (readings[0].group.label, vocabulary(config))))
+    shown, power = RATIO, law(config, readings).power
     if quantity == "d":
         shown, fit, _ = _better_resolved(readings)
-        return f"Text read once: {shown.sentence} {_direction(fit.measurement, quantity)} ({where})"
-    power = law(config, readings).power
-    if not np.isfinite(power.value):
-        return f"{where}: the best ratio η_E / η_hidden over {quantity} is not resolved yet"
-    return f"Text read once: the best ratio η_E / η_hidden {_direction(power, quantity)} ({where})"
-
-
-def _direction(power: Measurement, quantity: str) -> str:
-    if power.interval is None or power.interval[0] <= 0 <= power.interval[1]:
-        return f"follows no resolved power of {quantity}"
-    return f"{'rises' if power.value > 0 else 'falls'} as {quantity}^p, p = {power.in_words()}"
+        power = fit.measurement
+    where = ", ".join(filter(None, (readings[0].group.label, sizes(config))))
+    return f"Text read once: {shown.sentence} follows {power_in_words(power, quantity)} ({where})"
 
 
 def _title_of_groups(config: Config, readings: Sequence[Reading]) -> str:

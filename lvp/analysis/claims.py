@@ -1,8 +1,8 @@
 """Claims: sentences of a paper that a measurement supports, contradicts, leaves unresolved or does not test."""
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os.path
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -356,7 +356,7 @@ def measurements(found: Sequence[Finding], start: int = 1) -> str:
     lines = []
     for number, finding in enumerate(found, start):
         parts = {name: [p for p in f"{c.note}; {c.reason}".split("; ") if p] for name, c in finding.claims.items()}
-        first, last = _shared(parts.values()), _shared([own[::-1] for own in parts.values()])
+        first, last = (os.path.commonprefix([own[::step] for own in parts.values()]) for step in (1, -1))
         last = last[: min(map(len, parts.values())) - len(first)][::-1]
         notes: dict[str, list[str]] = {}
         for name, own in parts.items():
@@ -365,12 +365,6 @@ def measurements(found: Sequence[Finding], start: int = 1) -> str:
         if noted := ". ".join(filter(None, ["; ".join(first), *texts, "; ".join(last)])):
             lines.append(f"{number}. `{finding.first.experiment}`: {noted}.")
     return "\n".join(lines) + "\n"
-
-
-def _shared(lists: Iterable[Sequence[str]]) -> list[str]:
-    """The common first items of some lists."""
-    together = itertools.takewhile(lambda items: len(set(items)) == 1, zip(*lists, strict=False))
-    return [items[0] for items in together]
 
 
 def _number(name: str, value) -> float | None:

@@ -67,3 +67,14 @@ def test_the_ratio_of_the_small_1b_design():
 
 def test_the_table_is_read():
     assert set(cells()) == {"leaderboard", "muon", "fresh_text", "pretrain_1b"}
+
+
+def test_the_vocabularies():
+    found = result("fresh_text/vocabulary-wikitext2")
+    shapes = columns(found.summary, r" +64 +(\d+) +([\d.]+) +[\d.]+ +[\d.]+ +[\d.]+ …")
+    assert [vocab for vocab, _ in shapes] == ["512", "1024", "2048", "4096", "8192"]
+    assert len({constant for _, constant in shapes}) == 1
+    assert "chose the same η_hidden · d for every m" in PAGE.read_text()
+    signs = [claim for claim in found.claims if "as the vocabulary grows" in claim.statement]
+    assert signs and all(claim.verdict == "unresolved" and "but not without m" in claim.note for claim in signs)
+    assert "Without one of the vocabularies the interval of the power of m contains 0" in PAGE.read_text()
