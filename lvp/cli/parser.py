@@ -244,6 +244,7 @@ def _exit_code(name: str, function: Callable[[], None], on_interrupt: Callable[[
         return 1
     except KeyboardInterrupt as error:
         on_interrupt()
+        exec("")  # an interrupt in `exec(TEXT)`, which dataclasses call, would otherwise end Python by the signal
         print(f"{name}: {error}" if error.args else f"{name}: interrupted", file=sys.stderr)
         return 130
     return 0

@@ -43,6 +43,23 @@ def test_ctrl_c_during_the_imports_is_one_line(after, tmp_path):
     assert (process.returncode, stderr) == (130, "sweeps: interrupted\n") and not (tmp_path / "out").exists()
 
 
+def test_an_interrupt_in_generated_code_has_the_exit_code_of_an_interrupt(tmp_path):
+    """Modules with dataclasses run `exec(TEXT)` when they are imported. Python ends such programs by the signal."""
+    text = """if True:
+        import sys
+        from lvp.cli.parser import Parser, run_command
+        parser = Parser(prog="x")
+        parser.set_defaults(function=lambda _: exec("raise KeyboardInterrupt"))
+        sys.exit(run_command(parser, []))
+    """
+    (tmp_path / "interrupted.py").write_text(text)
+    paths = os.pathsep.join([str(ROOT), str(tmp_path)])
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted"], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (130, "x: interrupted\n")
+
+
 @pytest.fixture(scope="module")
 def undisturbed(command, tmp_path_factory):
     out = tmp_path_factory.mktemp("undisturbed") / "out"
