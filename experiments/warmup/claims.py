@@ -282,7 +282,12 @@ def _larger_first_angle(table, config: Config) -> Contrast:
 
 
 A, N, R = CURVES_GROUP, STABLE_GROUP, "LionAR"
-HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR, high momentum", "LionA, high momentum"
+HELD, STILL, HIGH_R, HIGH_N = (
+    "LionAR, measured RRC held",
+    "LionAR, no momentum",
+    "LionAR, high momentum",
+    "LionA, high momentum",
+)
 SMALL, LARGE = "LionA, init × 1/3", "LionA, init × 3"
 UNCORRECTED, ALONE = "AdamW, no β₁ correction", "LionAR, high momentum only"
 RRC = "representation_change"

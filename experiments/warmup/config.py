@@ -20,6 +20,7 @@ from lvp.experiments.common.checks import (
 )
 from lvp.experiments.common.decoder_runs import DecoderRuns, geometric
 from lvp.experiments.common.experiment import SettingRuns
+from lvp.experiments.warmup.held import lion_ar_held
 from lvp.models.configs import GPT2_FORM, NANOGPT_FORM, OMITTED
 from lvp.parametrization import uniform
 from lvp.training import OptimizerConfig, Run, Setting, check_positive
@@ -32,14 +33,17 @@ LARGER_RATES = {"AdamW": (2.0,), "LionA": (2.0,), "LionAR": (2.0, 4.0)}
 HIGH_MOMENTUM_OPTIONS = {"nesterov": True, "inverse_bias_correction": True}
 
 
+FACTORIES = {"lion_ar_held": lion_ar_held}
+
+
 class OptimizerGroup(NamedTuple):
     """An optimizer, its grid of rates and its momentum."""
 
-    kind: str  # a key of `lvp.training.OPTIMIZERS`
+    kind: str  # a key of `lvp.training.OPTIMIZERS` or of `FACTORIES`
     rates_field: str  # the field of `Config` with its rates
     options: Mapping[str, Any] = {}  # options of the optimizer, in addition to the configured constants
     momentum_field: str | None = "b1"  # the field of `Config` with its momentum; None is no momentum
-    held: bool = False  # whether it holds the relative representation change
+    held: str | None = None  # how it holds the relative representation change: by "equation 9" or as "measured"
     rate_of: str | None = None  # the group whose best rate without warm-up it has; it then has judging seeds only
     init_factor: float = 1.0  # on the init std of the hidden matrices
 
@@ -49,7 +53,8 @@ GROUPS = {
     "AdamW, no β₁ correction": OptimizerGroup("adamw", "adam_rates", {"bias_correction_first": False}, rate_of="AdamW"),
     "LionA": OptimizerGroup("lion_a", "adam_rates"),
     "LionAR": OptimizerGroup("lion_ar", "rotational_rates"),
-    "LionAR, RRC held": OptimizerGroup("lion_ar", "held_rates", held=True),
+    "LionAR, RRC held": OptimizerGroup("lion_ar", "held_rates", held="equation 9"),
+    "LionAR, measured RRC held": OptimizerGroup("lion_ar_held", "rotational_rates", held="measured"),
     "LionAR, no momentum": OptimizerGroup("lion_ar", "still_rates", momentum_field=None),
     "LionAR, high momentum": OptimizerGroup("lion_ar", "high_rotational_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
     "LionAR, high momentum only": OptimizerGroup("lion_ar", "high_rotational_rates", momentum_field="high_momentum"),
@@ -86,7 +91,7 @@ class Config(DecoderRuns):
     b2: float = 0.95  # AdamW's β₂; b1 is AdamW's β₁ and Lion's β
     weight_decay: float = 0.1
     high_momentum: float = 0.98  # β of the groups with high momentum
-    held_decay: float = 3.2  # weight decay of the group with held RRC; section 6.1: 32 times `weight_decay`, not tuned
+    held_decay: float = 3.2  # weight decay of "LionAR, RRC held"; section 6.1: 32 times `weight_decay`, not tuned
     # The grids give all optimizers steps of about the same size. γ is 4.4 times as large without momentum and half as
     # large with high momentum. LionAR's angle is proportional to the root of the rate.
     adam_rates: tuple[float, ...] = geometric(5e-4, 8e-3, 5)  # AdamW, LionA
@@ -206,6 +211,7 @@ PRESETS = {
             "LionA",
             "LionAR",
             "LionAR, RRC held",
+            "LionAR, measured RRC held",
             "LionAR, no momentum",
         ),
     ),
@@ -268,13 +274,15 @@ PRESETS = {
 def group_setting(config: Config, name: str) -> Setting:
     """The setting of a group. Groups that differ only in traced numbers have equal settings."""
     group = GROUPS[name]
-    decay = config.held_decay if group.held else config.weight_decay
+    by_equation = group.held == "equation 9"
+    decay = config.held_decay if by_equation else config.weight_decay
     options = {"weight_decay": decay} | dict(group.options)
     if group.kind == "adamw":
         options |= {"b2": config.b2, "eps": config.eps}
-    if group.held:
+    if by_equation:
         options |= {"batch_size": config.batch}
-    optimizer = OptimizerConfig(group.kind, options, traced=("b1" if group.kind == "adamw" else "b",))
+    traced = ("b1" if group.kind == "adamw" else "b",)
+    optimizer = OptimizerConfig(group.kind, options, traced, factory=FACTORIES.get(group.kind))
     form = (NANOGPT_FORM if config.nanogpt else GPT2_FORM) if config.gpt2 else {"tied": True}
     return replace(
         config.setting(config.model(config.width, config.vocab, **form), config.steps),

@@ -308,13 +308,15 @@ class Program(PackedProgram):
             return Gradients(loss, gradient, squares)
 
         gradients = self._mean(gradients_of, self._batch(step, state, data))
-        return self._optimizer_step(step, state, run, gradients)[0]
+        return self._optimizer_step(step, state, run, data, gradients)[0]
 
-    def _optimizer_step(self, step, state, run, gradients: Gradients):
+    def _optimizer_step(self, step, state, run, data, gradients: Gradients):
         """(state after a step, its updates)."""
         extra = {}
         if self.setting.optimizer.needs_snr:
-            extra = {"gradient_snr": self._snr(gradients)}
+            extra["gradient_snr"] = self._snr(gradients)
+        if self.setting.optimizer.needs_inputs:
+            extra["inputs"] = self.model.apply(state["params"], data.probe, capture=True)[1]
         updates, opt = self._optimizer(run).update(gradients.gradient, state["opt"], state["params"], **extra)
         return self._updated_state(step, state, gradients.loss, gradients.gradient, updates, opt), updates
 
@@ -352,7 +354,7 @@ class Program(PackedProgram):
             return Gradients(loss, gradient, squares), of_head
 
         gradients, of_head = self._mean(gradients_of, self._batch(step, state, data))
-        after, updates = self._optimizer_step(step, state, run, gradients)
+        after, updates = self._optimizer_step(step, state, run, data, gradients)
         measured = self._measures(state, after, run, data, updates, gradients, of_head)
         if self.setting.scored_steps:
             measured["scored"] = {"nats": self._scored_at(step, after, data)}

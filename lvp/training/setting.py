@@ -150,6 +150,11 @@ class OptimizerConfig:
         """True if the updates are scaled by the gradient's signal-to-noise ratio."""
         return self.option("batch_size") is not None
 
+    @property
+    def needs_inputs(self) -> bool:
+        """True if the updates depend on the matrices' inputs: the factory has a true option `needs_inputs`."""
+        return bool(self.option("needs_inputs"))
+
 
 @dataclass(frozen=True)
 class DataConfig:

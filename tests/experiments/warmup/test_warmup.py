@@ -39,7 +39,7 @@ GAP = {"AdamW": 0.3, "AdamW, no β₁ correction": 0.2, "LionA": 0.2, "LionAR": 
 GAP |= {"LionA, init × 1/3": 0.3}
 CURVATURE = {"LionAR": 0.02}  # of the loss over the logarithm of the rate; 0.2 in the other groups
 LEAD = {"training loss": 0.2}  # of runs without warm-up, after a tenth of the steps
-WORSE = {"LionAR, no momentum": 0.4, "LionAR, RRC held": 0.1}
+WORSE = {"LionAR, no momentum": 0.4, "LionAR, measured RRC held": 0.1}
 # Ratio of the first measured step to the steps that follow the schedule.
 EARLY = {"AdamW": {"norm": 3.0, "angle": 3.0}, "LionA": {"angle": 2.0}, "LionAR": {"representation_change": 2.0}}
 EARLY |= {"LionA, init × 1/3": {"angle": 4.0}}
@@ -112,10 +112,10 @@ def verdicts(table, config=CONFIG):
 def test_groups_share_programs_where_only_traced_numbers_differ(whole):
     settings = warmup_runs.settings(CONFIG)
     # Three groups are LionAR with different β, and three are LionA with different init stds.
-    assert len(CONFIG.groups) == 11 and len(settings) == 7
-    assert sum(len(c.runs) for c in settings) == (7 * 5 + 3 * 4) * 3 * 2
+    assert len(CONFIG.groups) == 12 and len(settings) == 8
+    assert sum(len(c.runs) for c in settings) == (7 * 5 + 4 * 4) * 3 * 2
     # LionA's stable rate is not its best. One group has AdamW's rate. Multiples of the best rate: 1 + 1 + 2.
-    assert len(whole) == (7 * 5 + 3 * 4) * 3 * 2 + 10 * 3 * 8 + 2 * 8 + 8 + 4 * 8
+    assert len(whole) == (7 * 5 + 4 * 4) * 3 * 2 + 11 * 3 * 8 + 2 * 8 + 8 + 4 * 8
     by_label = {c.label: c for c in settings}
     assert {run.options["b"] for run in by_label["LionAR"].runs} == {0.9, 0.92, 0.0}
     for c in settings:
@@ -363,9 +363,9 @@ def test_a_gap_of_another_sign_leaves_the_claim_open():
 
 
 def test_only_a_held_rrc_tests_claims_about_it(monkeypatch):
-    config = replace(CONFIG, groups=("LionAR", "LionAR, RRC held"))
+    config = replace(CONFIG, groups=("LionAR", "LionAR, measured RRC held"))
     for first, untested in ((2.0, True), (1.2, False)):
-        monkeypatch.setitem(EARLY, "LionAR, RRC held", {"representation_change": first})
+        monkeypatch.setitem(EARLY, "LionAR, measured RRC held", {"representation_change": first})
         about = [c for c in warmup.claims.claims(followed(config), config, CONTEXT) if "holds the RRC" in c.statement]
         assert [c.verdict == NOT_TESTED for c in about] == [untested] * 2
         assert all(("is 2.0 times" in c.reason) == untested for c in about)
