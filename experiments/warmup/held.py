@@ -26,7 +26,7 @@ def lion_ar_held(
     The relative representation change of each matrix is then LionAR's angle, which follows the schedule.
 
     Args:
-      needs_inputs: tells `lvp.training` to pass `inputs`.
+      needs_inputs: tells `lvp.training` to pass `inputs`, of rows of the step's batch.
       learning_rate, b, weight_decay, peak_learning_rate, update_multiplier, declarations: as in `optim.lion_ar`.
 
     Raises:

@@ -307,16 +307,17 @@ class Program(PackedProgram):
             squares = measures.neuron_squares(gradient) if self.setting.optimizer.needs_snr else None
             return Gradients(loss, gradient, squares)
 
-        gradients = self._mean(gradients_of, self._batch(step, state, data))
-        return self._optimizer_step(step, state, run, data, gradients)[0]
+        windows = self._batch(step, state, data)
+        return self._optimizer_step(step, state, run, windows, self._mean(gradients_of, windows))[0]
 
-    def _optimizer_step(self, step, state, run, data, gradients: Gradients):
+    def _optimizer_step(self, step, state, run, windows, gradients: Gradients):
         """(state after a step, its updates)."""
         extra = {}
         if self.setting.optimizer.needs_snr:
             extra["gradient_snr"] = self._snr(gradients)
         if self.setting.optimizer.needs_inputs:
-            extra["inputs"] = self.model.apply(state["params"], data.probe, capture=True)[1]
+            rows = windows[: self.setting.probe_rows, :-1]
+            extra["inputs"] = self.model.apply(state["params"], rows, capture=True)[1]
         updates, opt = self._optimizer(run).update(gradients.gradient, state["opt"], state["params"], **extra)
         return self._updated_state(step, state, gradients.loss, gradients.gradient, updates, opt), updates
 
@@ -353,8 +354,9 @@ class Program(PackedProgram):
             squares = measures.neuron_squares(gradient) if self.setting.micro_batches > 1 else None
             return Gradients(loss, gradient, squares), of_head
 
-        gradients, of_head = self._mean(gradients_of, self._batch(step, state, data))
-        after, updates = self._optimizer_step(step, state, run, data, gradients)
+        windows = self._batch(step, state, data)
+        gradients, of_head = self._mean(gradients_of, windows)
+        after, updates = self._optimizer_step(step, state, run, windows, gradients)
         measured = self._measures(state, after, run, data, updates, gradients, of_head)
         if self.setting.scored_steps:
             measured["scored"] = {"nats": self._scored_at(step, after, data)}
