@@ -78,6 +78,7 @@ PRESETS = {
         corpus="python-docs",
         slice_bytes=4_000_000,
         valid_bytes=100_000,
+        seeds=tuple(range(10)),  # two tune and eight judge
         context=64,
         batch=8,
         width=32,
