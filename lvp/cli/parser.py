@@ -1,10 +1,13 @@
 """Command lines: one-line errors that suggest the nearest name, and conversion of text to values."""
 
 import argparse
+import contextlib
 import importlib.util
 import re
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, get_args, get_origin
 
@@ -219,7 +222,8 @@ def run_command(parser: Parser, argv: Sequence[str] | None, on_interrupt: Callab
     with outputs() as (out, err):
         try:
             arguments = parser.parse_args(argv)
-            code = _exit_code(name, lambda: arguments.function(arguments), on_interrupt)
+            with _interrupts_heard():
+                code = _exit_code(name, lambda: arguments.function(arguments), on_interrupt)
         except SystemExit as end:  # argparse exits after help and after errors
             code = int(end.code or 0)
         out.flush()
@@ -228,6 +232,28 @@ def run_command(parser: Parser, argv: Sequence[str] | None, on_interrupt: Callab
         if not isinstance(out.lost, BrokenPipeError):  # a closed pipe, as of `head`, is no problem to report
             print(f"{name}: standard output was lost: {out.lost.strerror}", file=sys.stderr)
         return code or 1
+
+
+@contextlib.contextmanager
+def _interrupts_heard() -> Iterator[None]:
+    """Repeats an interrupt that Python ignores, because it arrived in a finalizer, as imports run them."""
+    before = sys.unraisablehook
+
+    def again(ignored) -> None:
+        if ignored.exc_type is KeyboardInterrupt:
+            main = threading.main_thread().ident
+            # At once, Python would ignore it again.
+            later = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
+            later.daemon = True
+            later.start()
+        else:
+            before(ignored)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _exit_code(name: str, function: Callable[[], None], on_interrupt: Callable[[], None]) -> int:

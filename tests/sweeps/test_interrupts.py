@@ -43,19 +43,35 @@ def test_ctrl_c_during_the_imports_is_one_line(after, tmp_path):
     assert (process.returncode, stderr) == (130, "sweeps: interrupted\n") and not (tmp_path / "out").exists()
 
 
-def test_an_interrupt_in_generated_code_has_the_exit_code_of_an_interrupt(tmp_path):
-    """Modules with dataclasses run `exec(TEXT)` when they are imported. Python ends such programs by the signal."""
-    text = """if True:
-        import sys
-        from lvp.cli.parser import Parser, run_command
-        parser = Parser(prog="x")
-        parser.set_defaults(function=lambda _: exec("raise KeyboardInterrupt"))
-        sys.exit(run_command(parser, []))
-    """
-    (tmp_path / "interrupted.py").write_text(text)
-    paths = os.pathsep.join([str(ROOT), str(tmp_path)])
+# Modules with dataclasses run `exec(TEXT)` when they are imported. Python ends such programs by the signal. It ignores
+# an interrupt in a finalizer.
+@pytest.mark.parametrize("during", ['exec("raise KeyboardInterrupt")', "Finalized()\ntime.sleep(60)"])
+def test_an_interrupt_during_an_import_is_not_lost(during, tmp_path):
+    text = """
+import sys
+import time
+from lvp.cli.parser import Parser, run_command
+
+class Finalized:
+    def __del__(self):
+        raise KeyboardInterrupt
+
+def command(arguments):
+    import imported
+
+parser = Parser(prog="x")
+parser.set_defaults(function=command)
+if __name__ == "__main__":
+    sys.exit(run_command(parser, []))
+"""
+    (tmp_path / "program.py").write_text(text)
+    (tmp_path / "imported.py").write_text(f"import time\nfrom program import Finalized\n{during}\n")
     done = subprocess.run(
-        [sys.executable, "-m", "interrupted"], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+        [sys.executable, "-m", "program"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])},
+        capture_output=True,
+        text=True,
+        timeout=50,
     )
     assert (done.returncode, done.stderr) == (130, "x: interrupted\n")
 
