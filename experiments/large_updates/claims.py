@@ -1,11 +1,13 @@
 """The claims of `large_updates`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from lvp.analysis.claims import ABOVE_ZERO, BELOW_ZERO, Claim, Question, Seeds, in_setting
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.slope_claims import unless_on_one
 from lvp.experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
 from lvp.experiments.large_updates.config import GROUPS, Config
 
@@ -28,9 +30,10 @@ def claims(table, config: Config, context) -> list[Claim]:
         other_images += "much with the seed; the paper has CIFAR-10"
         other_ranks = f"the paper's stable ranks are those of CIFAR-10, not of {config.corpus}"
     of_accuracy = [*_lost_accuracy(table, config), *_few_images(table, config)]
-    related = [*_dead_relus(table, config), *_correlations(table, config)]
+    related = _correlations(table, config)
     return [
-        *(question.answer(measurement, context, seeds) for question, measurement in related),
+        *(question.answer(measurement, context, seeds) for question, measurement in _dead_relus(table, config)),
+        *(unless_on_one(question.answer(m, context, seeds), question, without) for question, m, without in related),
         *(question.answer(m, context, seeds, reason=other_ranks) for question, m in _stable_rank(table, config)),
         *(question.answer(measurement, context, seeds, reason=other_images) for question, measurement in of_accuracy),
     ]
@@ -75,11 +78,11 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
         yield none, Measurement.over_seeds(frozen - frozen_at_one)
 
 
-def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement, dict[str, Measurement]]]:
     """Section 7: the final accuracy falls with the dead ReLUs, and does not follow the stable rank.
 
     The correlations are over means of the seeds, because the runs of a group at a scale are not independent of each
-    other.
+    other. Each is also measured without each group at a scale, because one with a low accuracy could decide it.
     """
     groups = [(name, scale) for name in config.groups for scale in config.scales if name != FEW]
     if not groups:
@@ -104,16 +107,29 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
     ):
         if not used:
             continue
-        accuracies = [accuracy(table, config, *group).mean() for group in used]
+        accuracies = {group: accuracy(table, config, *group).mean() for group in used}
+        others = {group: values(table, config, *group).mean() for group in used}
+        without = {
+            f"{name} × {scale:g}": _correlation(
+                *({k: v for k, v in x.items() if k != (name, scale)} for x in (others, accuracies))
+            )
+            for name, scale in used
+        }
+        rest = [measured.value for measured in without.values()]
         question = Question(
             statement=_where(config) + statement,
             **in_setting(f"{PAPER_C}, {place}", said, of_paper=_of_paper(config)),
             claimed=claimed,
             unit="correlation",
             note=f"correlation over the {len(used)} pairs of group and scale, of means over seeds, with Fisher's "
-            f"interval; {DEAD if values is dead else STABLE_RANK}",
+            f"interval; {min(rest):.2f} to {max(rest):.2f} without one of them; ".replace("-", "−")
+            + (DEAD if values is dead else STABLE_RANK),
         )
-        yield question, Measurement.correlation([values(table, config, *group).mean() for group in used], accuracies)
+        yield question, _correlation(others, accuracies), without
+
+
+def _correlation(first: Mapping[Any, float], second: Mapping[Any, float]) -> Measurement:
+    return Measurement.correlation(list(first.values()), list(second.values()))
 
 
 def _final_rank(table, config: Config, name: str, scale: float) -> np.ndarray:

@@ -49,9 +49,10 @@ class Reading:
     references: Mapping[str, TunedReference]  # by size
     entries: Mapping[str, TunedEntry]  # by name
 
-    def mean_gaps(self, name: str) -> np.ndarray:
-        """The mean gap of an entry over the held-out sizes [judging seeds]."""
-        return np.mean([gaps for size, gaps in self.entries[name].gaps.items() if size != BASE], axis=0)
+    def mean_gaps(self, name: str, without: str | None = None) -> np.ndarray:
+        """The mean gap of an entry over the held-out sizes, or over all but one of them [judging seeds]."""
+        held_out = self.entries[name].gaps.items()
+        return np.mean([gaps for size, gaps in held_out if size not in (BASE, without)], axis=0)
 
     def diverged(self, name: str) -> bool:
         """True if a run of an entry diverged at a held-out size."""

@@ -51,7 +51,8 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             paper_value=None,
             claimed=ABOVE_ZERO,
             unit="relative excess loss",
-            note=f"difference of the mean relative gaps to the references; {interval}; {_other_rules(entries[name])}",
+            note=f"difference of the mean relative gaps to the references; {interval}; {_without_one(reading, name)}; "
+            f"{_other_rules(entries[name])}",
         )
         answer = less.answer(_difference(reading, name), context, seeds)
         if reading.diverged(RECOMMENDED) != reading.diverged(name):
@@ -59,6 +60,14 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             answer = _decided(answer, verdict, diverged)
         answers.append(unless_at_edge(answer, less.claimed, [f"{name} at the base"] * rival.at_edge, of_ours))
     return answers
+
+
+def _without_one(reading: Reading, name: str) -> str:
+    """The range of the mean difference of an entry if one held-out size is left out, in words."""
+    left_out = [size for size in reading.entries[name].gaps if size != BASE]
+    with np.errstate(invalid="ignore"):  # as in `_difference`
+        means = [np.mean(reading.mean_gaps(name, x) - reading.mean_gaps(RECOMMENDED, x)) for x in left_out]
+    return f"{min(means):z.3f} to {max(means):z.3f} without one size".replace("-", "−")
 
 
 def _other_rules(entry: Entry) -> str:

@@ -45,7 +45,8 @@ def _width_power(setting: str, where: str, rows: str, argument: str, note: str) 
     """The question whether the optimum follows the power of d that `argument` gives for these rows."""
     power = POWERS[argument][rows]
     return Question(
-        statement="linear network: the best η_E has the power of d that docs/theory.md derives",
+        statement=f"linear network: the best η_E has the power of d of the {GROWTH} argument at {GROWING}, and of the "
+        f"{ALIGNMENT} argument at fixed m",
         source=f"{OUR_RESULT}, after docs/theory.md",
         paper_value=None,
         variant=f"{where}, {setting}, d^({power:g})".replace("-", "−"),
@@ -61,7 +62,7 @@ def _vocab_power(setting: str, note: str) -> Question:
     """The question whether the optimum does not depend on m."""
     return Question(
         statement="linear network: the best η_E has a power of m within 0.1 of 0",
-        source=OUR_RESULT,
+        source=f"{OUR_RESULT}, after docs/theory.md",
         variant=setting,
         paper_value=None,
         claimed=(-0.1, 0.1),

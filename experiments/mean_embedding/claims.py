@@ -1,6 +1,7 @@
 """The claims of `mean_embedding`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from lvp.experiments.mean_embedding.analysis import (
 )
 from lvp.experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, HEADS, Config
 
-DRIFT = "drift of the mean row over the mean norm of a row, at the end; t interval over seeds"
+DRIFT = "drift of the mean row over the mean norm of a row, at the end"
 OWN_RATE = "each group at its own tuned rate"
 UNMEASURED = "the records were made before this measure"
 PAPER_B = "Stollenwerk & Stollenwerk 2025"
@@ -27,11 +28,12 @@ def claims(table, config: Config, context) -> list[Claim]:
 
     The sums that are zero exactly are tests and not claims.
     """
-    judged = [*_adam(table, config), *_coupled_adam(table, config), *_both_papers(table, config)]
+    judged = [(*asked, "") for part in (_adam, _coupled_adam, _both_papers) for asked in part(table, config)]
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
+    interval = f"t interval over {len(config.judging_seeds)} judging seeds"
     return [
-        *(question.answer(measurement, context, seeds) for question, measurement in judged),
-        *_direction(table, config, context),
+        replace(question, note=f"{question.note}; {interval}").answer(measurement, context, seeds, reason=reason)
+        for question, measurement, reason in [*judged, *_direction(table, config)]
     ]
 
 
@@ -58,7 +60,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             claimed=(0.78, np.inf),
             unit="R²",
             note="R² of a line with an intercept, at least 0.78 (0.85 − 0.07): mean over the measured steps except the "
-            "first, at which v̂ is one squared gradient; t interval over seeds",
+            "first, at which v̂ is one squared gradient",
         )
         yield question, Measurement.over_seeds(r_squared)
         question = Question(
@@ -110,7 +112,7 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
             yield question, Measurement.over_seeds(ratios).exp()
 
 
-def _direction(table, config: Config, context) -> Iterator[Claim]:
+def _direction(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
     """Yields whether the mean row moves against the hidden state h.
 
     The paper states this for single rows; for the mean it is our result.
@@ -125,12 +127,10 @@ def _direction(table, config: Config, context) -> Iterator[Claim]:
             paper_value=None,
             claimed=(0.0, np.inf),
             unit="cosine",
-            note="cosine of the mean row's update and of −h, above 0, mean over the measured steps; t interval over "
-            "seeds",
+            note="cosine of the mean row's update and of −h, above 0, mean over the measured steps",
         )
         cosines = over_steps(rows, HEAD_PATH[head], "against_hidden").mean(axis=1)
-        seeds, reason = Seeds(config.judging_seeds, config.selecting_seeds), "" if measured else UNMEASURED
-        yield question.answer(Measurement.over_seeds(cosines), context, seeds, reason=reason)
+        yield question, Measurement.over_seeds(cosines), "" if measured else UNMEASURED
 
 
 def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]]:

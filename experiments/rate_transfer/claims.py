@@ -12,6 +12,7 @@ from lvp.experiments.rate_transfer.config import Config
 
 AFTER = f"{OUR_RESULT}, after Kalra & Barkeshli 2026, abstract"  # whose models are larger
 SP, FAST, MUP, LVP = "SP", "SP (embedding × d)", "μP", "LVP"
+BASE_RATE = "hidden rate at the base width, from which the rule computes that of the trained width"
 SHARE = 0.5  # of μP's gain over SP: "the overwhelming benefit"
 INVARIANT = 0.25  # largest power of the width of a constant that is "approximately scale invariant"
 
@@ -34,19 +35,18 @@ def _of_losses(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     gain = difference([[own[SP]]], [[own[MUP]]])
     no_gain = "" if gain.interval and gain.interval[0] > 0 else f"μP has no resolved gain over SP at d {last}"
     share = f"the embedding's rate gives at least {SHARE:.0%} of μP's gain over SP"
-    less = f"tuned at d {last} itself, another rule has a lower loss than SP"  # the abstract is about the first one
-    # Statement, variant, names of the losses that are added and subtracted, reason
-    for statement, variant, plus, minus, reason in [
-        (less, FAST, [SP], [FAST], ""),
-        (less, LVP, [SP], [LVP], ""),
-        (share, "", [SP, MUP], [FAST, FAST], no_gain),
+    fast = f"tuned at d {last} itself, SP has a lower loss if the embedding's rate is multiplied by d"
+    # Statement, source, names of the losses that are added and subtracted, reason
+    for statement, source, plus, minus, reason in [
+        (fast, AFTER, [SP], [FAST], ""),
+        (f"tuned at d {last} itself, LVP has a lower loss than SP", OUR_RESULT, [SP], [LVP], ""),
+        (share, AFTER, [SP, MUP], [FAST, FAST], no_gain),
     ]:
         question = Question(
             statement=statement,
-            source=AFTER,
-            paper_value=None if variant == LVP else "> 0",
+            source=source,
+            paper_value=None if source == OUR_RESULT else "> 0",
             claimed=ABOVE_ZERO,
-            variant=variant,
             unit="bits per byte",
             note=f"{' + '.join(plus)} − {' − '.join(minus)}: {tuned}",
         )
@@ -60,24 +60,24 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     """The claims about the power of the width in the best constant."""
     seeds = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
-        statement="SP's best base rate falls less with the width if the embedding's rate is multiplied by d",
+        statement="SP's best hidden rate falls less with the width if the embedding's rate is multiplied by d",
         source=AFTER,
         paper_value="> 0",
         claimed=ABOVE_ZERO,
         unit="difference of powers",
-        note="power of d with the embedding's rate times d, minus power of d of SP",
+        note=f"power of d with the embedding's rate times d, minus power of d of SP; {BASE_RATE}",
     )
     yield less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, seeds)
     for name in (MUP, LVP):  # the abstract is about μP
         widths = by_entry[name].widths
         invariant = Question(
-            statement=f"a rule's best base rate has a power of the width within {INVARIANT:g} of 0",
+            statement=f"a rule's best hidden rate at the base width has a power of the width within {INVARIANT:g} of 0",
             source=AFTER,
             paper_value="μP: approximately scale invariant",
             claimed=(-INVARIANT, INVARIANT),
             variant=name,
             unit="power of d",
-            note=f"its power of d is within {INVARIANT} of 0",
+            note=BASE_RATE,
         )
         yield slope_claims.answer(invariant, list(widths), [x.optimum for x in widths.values()], context, seeds)
 

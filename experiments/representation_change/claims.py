@@ -1,6 +1,7 @@
 """The claims of `representation_change`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,7 +29,9 @@ AVERAGES = (NEURON_SNR, JOINT_SNR)  # both are judged, because the paper does no
 def claims(table, config: Config, context) -> list[Claim]:
     """Claims about figure 4 for the trained groups. What equation 9 gives is a test and not a claim."""
     return [
-        question.answer(measurement, context, Seeds(config.seeds), reason=reason)
+        replace(question, note=f"{question.note}; t interval over {len(config.seeds)} seeds").answer(
+            measurement, context, Seeds(config.seeds), reason=reason
+        )
         for question, measurement, reason in _figure_4(table, config)
     ]
 

@@ -344,7 +344,8 @@ def questions(config: Config) -> list[GroupQuestion]:
         *[
             GroupQuestion(
                 (name,),
-                "the first update exceeds the median update at constant rate",
+                "the first update exceeds the median at constant rate, in the measure that the paper shows for each "
+                "optimizer",
                 "figures 1 to 3",
                 _early(name, measure),
                 ABOVE_ZERO,

@@ -33,13 +33,10 @@ LARGER_RATES = {"AdamW": (2.0,), "LionA": (2.0,), "LionAR": (2.0, 4.0)}
 HIGH_MOMENTUM_OPTIONS = {"nesterov": True, "inverse_bias_correction": True}
 
 
-FACTORIES = {"lion_ar_held": lion_ar_held}
-
-
 class OptimizerGroup(NamedTuple):
     """An optimizer, its grid of rates and its momentum."""
 
-    kind: str  # a key of `lvp.training.OPTIMIZERS` or of `FACTORIES`
+    kind: str  # a key of `lvp.training.OPTIMIZERS`
     rates_field: str  # the field of `Config` with its rates
     options: Mapping[str, Any] = {}  # options of the optimizer, in addition to the configured constants
     momentum_field: str | None = "b1"  # the field of `Config` with its momentum; None is no momentum
@@ -54,7 +51,7 @@ GROUPS = {
     "LionA": OptimizerGroup("lion_a", "adam_rates"),
     "LionAR": OptimizerGroup("lion_ar", "rotational_rates"),
     "LionAR, RRC held": OptimizerGroup("lion_ar", "held_rates", held="equation 9"),
-    "LionAR, measured RRC held": OptimizerGroup("lion_ar_held", "rotational_rates", held="measured"),
+    "LionAR, measured RRC held": OptimizerGroup("lion_ar", "rotational_rates", held="measured"),
     "LionAR, no momentum": OptimizerGroup("lion_ar", "still_rates", momentum_field=None),
     "LionAR, high momentum": OptimizerGroup("lion_ar", "high_rotational_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
     "LionAR, high momentum only": OptimizerGroup("lion_ar", "high_rotational_rates", momentum_field="high_momentum"),
@@ -282,7 +279,9 @@ def group_setting(config: Config, name: str) -> Setting:
     if by_equation:
         options |= {"batch_size": config.batch}
     traced = ("b1" if group.kind == "adamw" else "b",)
-    optimizer = OptimizerConfig(group.kind, options, traced, factory=FACTORIES.get(group.kind))
+    optimizer = OptimizerConfig(group.kind, options, traced)
+    if group.held == "measured":
+        optimizer = OptimizerConfig("lion_ar_held", options, traced, factory=lion_ar_held)
     form = (NANOGPT_FORM if config.nanogpt else GPT2_FORM) if config.gpt2 else {"tied": True}
     return replace(
         config.setting(config.model(config.width, config.vocab, **form), config.steps),

@@ -12,7 +12,7 @@ from lvp.experiments.warmup import config as warmup
 
 EQUAL = ("tokens", "steps")  # what a run has in common with the run of the base batch
 # Field of rates → the power of the batch that rates follow. LionAR's angle is proportional to the root of its rate.
-POWERS = {group.rates_field: 1.0 if group.kind.startswith("lion_ar") else 0.5 for group in warmup.GROUPS.values()}
+POWERS = {group.rates_field: 1.0 if group.kind == "lion_ar" else 0.5 for group in warmup.GROUPS.values()}
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,9 @@ class Measurement(NamedTuple):
         if pairs.shape[1] < 4 or not np.isfinite(pairs).all() or not pairs.std(axis=1).all():
             return cls(math.nan, None)
         value = float(np.corrcoef(pairs)[0, 1])
-        ends = np.tanh(np.arctanh(value) + np.array([-1, 1]) * NORMAL_QUANTILE / math.sqrt(pairs.shape[1] - 3))
+        with np.errstate(divide="ignore"):  # a correlation of 1 has the interval [1, 1]
+            angle = np.arctanh(np.clip(value, -1, 1))
+        ends = np.tanh(angle + np.array([-1, 1]) * NORMAL_QUANTILE / math.sqrt(pairs.shape[1] - 3))
         return cls(value, (float(ends[0]), float(ends[1])))
 
     def exp(self) -> "Measurement":

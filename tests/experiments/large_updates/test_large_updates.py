@@ -98,8 +98,18 @@ def test_claims_reverse_with_the_data(monkeypatch):
         "with frozen biases first updates at × 128 cost no accuracy",
         "first updates at × 128 change the stable rank (standard)",
         "first updates at × 128 do not change the stable rank (standard, frozen biases)",
-        UNRELATED,
     }
+
+
+def test_one_group_decides_no_correlation(monkeypatch):
+    """Accuracy and stable rank fall together: in one group, and then in two."""
+    for name, verdict in (("standard, frozen biases", "unresolved"), ("random, frozen biases", "contradicted")):
+        monkeypatch.setitem(LOST, name, 3.0)
+        monkeypatch.setitem(RANK, name, 2.0)
+        claims = large_updates.claims.claims(table_of(CONFIG), CONFIG, CONTEXT)
+        (claim,) = (c for c in claims if c.statement == UNRELATED)
+        assert claim.verdict == verdict
+        assert ("but not without standard, frozen biases × 128" in claim.note) == (verdict == "unresolved")
 
 
 def test_equal_counts_support_no_difference(monkeypatch):
