@@ -45,10 +45,9 @@ A claimed number is supported if the interval contains it and none of the rivals
 interval excludes it. A claimed range ("within", "at most") is supported if the interval lies inside it, and
 contradicted if the interval lies outside. Where two values are compared, a positive difference favours the claim. A row
 is "unresolved" if the interval does not decide, or for a reason in its note, such as an optimum at the edge of its grid
-or a verdict that hangs on one width. Where a row has a limit such as "power within 0.25", the whole interval must lie
-inside it; a row that claims an exact power needs an interval that contains this power and no rival. An optimum is
-resolved if it lies inside its grid and has an interval. The reason for "not tested here" is in the note, or in the list
-below the tables. Lines that are not tested do not count for the verdict of a row.
+or a verdict that hangs on one width. An optimum is resolved if it lies inside its grid and has an interval. The reason
+for "not tested here" is in the note, or in the list below the tables. Lines that are not tested do not count for the
+verdict of a row.
 
 `laptop-wikitext2` is the preset `laptop` on WikiText-2, and `adaptive` is a design that adds rates around the best one.
 `workstation`, `today` and `practice` are further presets for CPUs. The corpus `python-docs` is the text of Python's

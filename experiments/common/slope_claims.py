@@ -1,7 +1,9 @@
 """Claims about the power of the width that optima follow. No single width may decide them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from lvp import analysis
 from lvp.analysis import Optimum
@@ -29,8 +31,7 @@ def answer(
     if fit.lack_of_fit == fit.lack_of_fit:
         notes.append(f"p of the scatter about the power law {fit.lack_of_fit:.2g}")
     if fit.num_points > 2:
-        slopes = [other.slope for other in others.values()]
-        notes.append(f"{min(slopes):.2f} to {max(slopes):.2f} without one width")
+        notes.append(range_without([other.slope for other in others.values()], "width"))
     noted = replace(question, note="; ".join(filter(None, notes)).replace("-", "−"))
     claim = noted.answer(Measurement(fit.slope, fit.interval), context, seeds)
     return unless_on_one(claim, question, {f"width {d:g}": Measurement(x.slope, x.interval) for d, x in others.items()})
@@ -59,10 +60,22 @@ def answer_jointly(
     for left in sorted(set(values)):
         kept = [i for i, value in enumerate(values) if value != left]
         others[f"{quantity} {left}"] = joint_powers([shapes[i] for i in kept], [best[i] for i in kept]).power(quantity)
-    powers = [other.value for other in others.values()]
-    note = f"{min(powers):.2f} to {max(powers):.2f} without one {quantity}".replace("-", "−")
-    noted = replace(question, note=f"{question.note}; {note}")
+    note = range_without([other.value for other in others.values()], quantity)
+    noted = replace(question, note="; ".join(filter(None, (question.note, note))))
     return unless_on_one(noted.answer(joint_powers(shapes, best).power(quantity), context, seeds), question, others)
+
+
+def range_without(values: Collection[float], what: str, decimals: int = 2) -> str:
+    """The range of a value if one of several settings is left out, in words; empty if one of the values is unknown.
+
+    Args:
+      values: the value without each setting.
+      what: what a setting is, such as "width".
+    """
+    if not values or not np.isfinite(list(values)).all():
+        return ""
+    low, high = (f"{end:z.{decimals}f}".replace("-", "−") for end in (min(values), max(values)))
+    return f"{low} to {high} without one {what}"
 
 
 def unless_on_one(claim: Claim, question: Question, without: Mapping[str, Measurement]) -> Claim:

@@ -513,7 +513,7 @@ def _rate_lines(readings: Sequence[Reading]) -> list[str]:
 def _moved_line(readings: Sequence[Reading]) -> str:
     costs = [f"d^{power:g}: {measured(100 * each).in_words()}" for power, each in costs_of_powers(readings).items()]
     smallest, *_, largest = sorted(each.shape.width for each in readings)
-    return f"cost of d {smallest}'s best ratio at d {largest}, in % of the loss, if it moves as {', '.join(costs)}"
+    return f"cost of d {smallest}'s best ratio at d {largest}, in % of the loss, if it is scaled by {', '.join(costs)}"
 
 
 def _listed(without: dict[ModelShape, float]) -> str:

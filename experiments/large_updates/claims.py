@@ -7,7 +7,7 @@ import numpy as np
 
 from lvp.analysis.claims import ABOVE_ZERO, BELOW_ZERO, Claim, Question, Seeds, in_setting
 from lvp.analysis.measurement import Measurement
-from lvp.experiments.common.slope_claims import unless_on_one
+from lvp.experiments.common.slope_claims import range_without, unless_on_one
 from lvp.experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
 from lvp.experiments.large_updates.config import GROUPS, Config
 
@@ -115,15 +115,14 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
             )
             for name, scale in used
         }
-        rest = [measured.value for measured in without.values()]
+        rest = range_without([measured.value for measured in without.values()], "pair")
         question = Question(
             statement=_where(config) + statement,
             **in_setting(f"{PAPER_C}, {place}", said, of_paper=_of_paper(config)),
             claimed=claimed,
             unit="correlation",
             note=f"correlation over the {len(used)} pairs of group and scale, of means over seeds, with Fisher's "
-            f"interval; {min(rest):.2f} to {max(rest):.2f} without one of them; ".replace("-", "−")
-            + (DEAD if values is dead else STABLE_RANK),
+            + "; ".join(filter(None, ("interval", rest, DEAD if values is dead else STABLE_RANK))),
         )
         yield question, _correlation(others, accuracies), without
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
+from lvp.experiments.common.slope_claims import range_without
 from lvp.experiments.common.transferred_entries import Entry, chosen_entries
 from lvp.experiments.leaderboard.analysis import Reading, read
 from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Config, references
@@ -51,8 +52,8 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             paper_value=None,
             claimed=ABOVE_ZERO,
             unit="relative excess loss",
-            note=f"difference of the mean relative gaps to the references; {interval}; {_without_one(reading, name)}; "
-            f"{_other_rules(entries[name])}",
+            note=f"difference of the mean relative gaps to the references; {interval}; "
+            + "; ".join(filter(None, (_without_one(reading, name), _other_rules(entries[name])))),
         )
         answer = less.answer(_difference(reading, name), context, seeds)
         if reading.diverged(RECOMMENDED) != reading.diverged(name):
@@ -67,7 +68,7 @@ def _without_one(reading: Reading, name: str) -> str:
     left_out = [size for size in reading.entries[name].gaps if size != BASE]
     with np.errstate(invalid="ignore"):  # as in `_difference`
         means = [np.mean(reading.mean_gaps(name, x) - reading.mean_gaps(RECOMMENDED, x)) for x in left_out]
-    return f"{min(means):z.3f} to {max(means):z.3f} without one size".replace("-", "−")
+    return range_without(means, "size", decimals=3)
 
 
 def _other_rules(entry: Entry) -> str:

@@ -45,8 +45,8 @@ def _width_power(setting: str, where: str, rows: str, argument: str, note: str) 
     """The question whether the optimum follows the power of d that `argument` gives for these rows."""
     power = POWERS[argument][rows]
     return Question(
-        statement=f"linear network: the best η_E has the power of d of the {GROWTH} argument at {GROWING}, and of the "
-        f"{ALIGNMENT} argument at fixed m",
+        statement=f"linear network: the best η_E has the power of d that the {GROWTH} argument gives at {GROWING}, "
+        f"and that the {ALIGNMENT} argument gives at fixed m",
         source=f"{OUR_RESULT}, after docs/theory.md",
         paper_value=None,
         variant=f"{where}, {setting}, d^({power:g})".replace("-", "−"),

@@ -18,6 +18,7 @@ from lvp.experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, HEA
 DRIFT = "drift of the mean row over the mean norm of a row, at the end"
 OWN_RATE = "each group at its own tuned rate"
 UNMEASURED = "the records were made before this measure"
+Asked = tuple[Question, Measurement, str]  # with the reason why the claim is not tested
 PAPER_B = "Stollenwerk & Stollenwerk 2025"
 OURS = f"{OUR_RESULT}, after {PAPER_B}"  # whose models are larger
 REMEDY = f"{OUR_RESULT}, after arXiv 2502.08441 (Coupled Adam)"
@@ -28,16 +29,17 @@ def claims(table, config: Config, context) -> list[Claim]:
 
     The sums that are zero exactly are tests and not claims.
     """
-    judged = [(*asked, "") for part in (_adam, _coupled_adam, _both_papers) for asked in part(table, config)]
+    parts = (_adam, _coupled_adam, _both_papers, _direction)
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     interval = f"t interval over {len(config.judging_seeds)} judging seeds"
     return [
         replace(question, note=f"{question.note}; {interval}").answer(measurement, context, seeds, reason=reason)
-        for question, measurement, reason in [*judged, *_direction(table, config)]
+        for part in parts
+        for question, measurement, reason in part(table, config)
     ]
 
 
-def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+def _adam(table, config: Config) -> Iterator[Asked]:
     for head in config.heads if "Adam" in config.groups else ():
         question = Question(
             statement="Adam moves the mean of the LM head",
@@ -49,7 +51,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             note=f"{DRIFT}; at least 0.01",
         )
         rows = tuned_runs(table, config, "Adam", head)
-        yield question, Measurement.over_seeds(at_last_step(rows, HEAD_PATH[head], "mean_drift"))
+        yield question, Measurement.over_seeds(at_last_step(rows, HEAD_PATH[head], "mean_drift")), ""
     for head in config.heads if "Adam" in config.groups else ():
         r_squared, scale = moment_fit(table, config, head)
         question = Question(
@@ -62,7 +64,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             note="R² of a line with an intercept, at least 0.78 (0.85 − 0.07): mean over the measured steps except the "
             "first, at which v̂ is one squared gradient",
         )
-        yield question, Measurement.over_seeds(r_squared)
+        yield question, Measurement.over_seeds(r_squared), ""
         question = Question(
             statement="Adam's second moment over token frequency is 1 / (tokens per step), within a factor of 10",
             variant=head,
@@ -73,10 +75,10 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             note="slope of the line through the second moments over the token frequencies, times the tokens per step; "
             "geometric mean over seeds; the theory has E[h²] instead of 1, which is about 1 after the last norm layer",
         )
-        yield question, Measurement.over_seeds(np.log(scale)).exp()
+        yield question, Measurement.over_seeds(np.log(scale)).exp(), ""
 
 
-def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+def _coupled_adam(table, config: Config) -> Iterator[Asked]:
     """Yields the claims about Coupled Adam: isotropy and norm of the mean row, as ratios to Adam's."""
     for head in config.heads if {"Adam", "Coupled Adam"} <= set(config.groups) else ():
         groups = [tuned_runs(table, config, group, head) for group in ("Coupled Adam", "Adam")]
@@ -109,10 +111,10 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
             )
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratios = np.log(coupled) - np.log(plain) if len(coupled) and len(plain) else np.array([])
-            yield question, Measurement.over_seeds(ratios).exp()
+            yield question, Measurement.over_seeds(ratios).exp(), ""
 
 
-def _direction(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
+def _direction(table, config: Config) -> Iterator[Asked]:
     """Yields whether the mean row moves against the hidden state h.
 
     The paper states this for single rows; for the mean it is our result.
@@ -133,7 +135,7 @@ def _direction(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         yield question, Measurement.over_seeds(cosines), "" if measured else UNMEASURED
 
 
-def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+def _both_papers(table, config: Config) -> Iterator[Asked]:
     names = ("Adam", "Adam √d", "Coupled Adam √d")
     for head in config.heads if set(names) <= set(config.groups) else ():
         matrix = "tied matrix" if HEADS[head] else "input embedding"
@@ -148,7 +150,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             unit="drift / norm of a row",
             note=f"difference in {DRIFT}; {OWN_RATE}",
         )
-        yield question, _difference(drifts[1], drifts[0])
+        yield question, _difference(drifts[1], drifts[0]), ""
         question = Question(
             statement="the embedding drifts less under Coupled Adam at √d times the rate than under Adam at one rate",
             variant=matrix,
@@ -158,7 +160,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             unit="drift / norm of a row",
             note=f"difference in {DRIFT}; {OWN_RATE}",
         )
-        yield question, _difference(drifts[0], drifts[2])
+        yield question, _difference(drifts[0], drifts[2]), ""
 
 
 def _difference(first: np.ndarray, second: np.ndarray) -> Measurement:

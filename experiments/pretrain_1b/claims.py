@@ -114,7 +114,8 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
         claimed=(-np.inf, MARGINAL),
         unit="nats per token",
         note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
-        f"ratio, and starts at 0 if √d has the least mean; {_gain_over_training(table, config, larger)}; {interval}",
+        f"ratio, and cannot lie below 0, because √d is one of them; {_gain_over_training(table, config, larger)}; "
+        f"{interval}",
         **_from_paper(config, "figure 4", "near-optimal"),
     )
     measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])

@@ -12,7 +12,7 @@ from lvp.experiments.rate_transfer.config import Config
 
 AFTER = f"{OUR_RESULT}, after Kalra & Barkeshli 2026, abstract"  # whose models are larger
 SP, FAST, MUP, LVP = "SP", "SP (embedding × d)", "μP", "LVP"
-BASE_RATE = "hidden rate at the base width, from which the rule computes that of the trained width"
+CONSTANT = "constant: base width times the hidden rate there, from which the rule computes all rates"
 SHARE = 0.5  # of μP's gain over SP: "the overwhelming benefit"
 INVARIANT = 0.25  # largest power of the width of a constant that is "approximately scale invariant"
 
@@ -60,24 +60,24 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     """The claims about the power of the width in the best constant."""
     seeds = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
-        statement="SP's best hidden rate falls less with the width if the embedding's rate is multiplied by d",
+        statement="SP's best constant falls less with the width if the embedding's rate is multiplied by d",
         source=AFTER,
         paper_value="> 0",
         claimed=ABOVE_ZERO,
         unit="difference of powers",
-        note=f"power of d with the embedding's rate times d, minus power of d of SP; {BASE_RATE}",
+        note=f"power of d with the embedding's rate times d, minus power of d of SP; {CONSTANT}",
     )
     yield less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, seeds)
     for name in (MUP, LVP):  # the abstract is about μP
         widths = by_entry[name].widths
         invariant = Question(
-            statement=f"a rule's best hidden rate at the base width has a power of the width within {INVARIANT:g} of 0",
+            statement=f"a rule's best constant has a power of the width within {INVARIANT:g} of 0",
             source=AFTER,
             paper_value="μP: approximately scale invariant",
             claimed=(-INVARIANT, INVARIANT),
             variant=name,
             unit="power of d",
-            note=BASE_RATE,
+            note=CONSTANT,
         )
         yield slope_claims.answer(invariant, list(widths), [x.optimum for x in widths.values()], context, seeds)
 

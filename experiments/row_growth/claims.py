@@ -110,7 +110,7 @@ def _with_later_losses(table, config: Config, context) -> Claim:
 
 
 def _in_all_settings(config: Config) -> str:
-    return f"at the best η_E the rows grow to {MULTIPLE} in all settings, within {config.tolerance:.0%}"
+    return f"at the best η_E the rows grow to {MULTIPLE} in all settings, within ±{config.tolerance:.0%}"
 
 
 def _number(power: float) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class OptimizerGroup(NamedTuple):
     rates_field: str  # the field of `Config` with its rates
     options: Mapping[str, Any] = {}  # options of the optimizer, in addition to the configured constants
     momentum_field: str | None = "b1"  # the field of `Config` with its momentum; None is no momentum
-    held: str | None = None  # how it holds the relative representation change: by "equation 9" or as "measured"
+    held: Literal["equation 9", "measured"] | None = None  # how it holds the relative representation change
     rate_of: str | None = None  # the group whose best rate without warm-up it has; it then has judging seeds only
     init_factor: float = 1.0  # on the init std of the hidden matrices
 
@@ -93,7 +93,7 @@ class Config(DecoderRuns):
     # large with high momentum. LionAR's angle is proportional to the root of the rate.
     adam_rates: tuple[float, ...] = geometric(5e-4, 8e-3, 5)  # AdamW, LionA
     high_adam_rates: tuple[float, ...] = geometric(1e-3, 1.6e-2, 5)  # LionA, high momentum
-    rotational_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)  # LionAR
+    rotational_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)  # LionAR; LionAR, measured RRC held
     high_rotational_rates: tuple[float, ...] = geometric(1e-2, 1.6e-1, 5)  # LionAR, high momentum
     still_rates: tuple[float, ...] = geometric(1.5e-4, 2.4e-3, 5)  # LionAR, no momentum
     held_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)  # LionAR, RRC held

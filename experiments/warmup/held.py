@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from lvp import optim, roles
-from lvp.measures.arrays import norm
+from lvp.errors import InputError
+from lvp.measures.arrays import norm, wide
 
 
 def lion_ar_held(
@@ -21,7 +22,7 @@ def lion_ar_held(
     update_multiplier: Any = 1.0,
     declarations: Sequence[roles.Declaration] = (),
 ) -> optax.GradientTransformationExtraArgs:
-    """`optim.lion_ar`, whose direction passes through `divide_by_amplification` before it rotates the neurons.
+    """Returns `optim.lion_ar` with `divide_by_amplification` between the direction and the rotation.
 
     The relative representation change of each matrix is then LionAR's angle, which follows the schedule.
 
@@ -42,15 +43,17 @@ def lion_ar_held(
 
 
 def divide_by_amplification(declarations: Sequence[roles.Declaration] = ()) -> optax.GradientTransformationExtraArgs:
-    """Divides each matrix' update Δw by its amplification (‖Δwᵀ X‖ / ‖wᵀ X‖) / (‖Δw‖ / ‖w‖).
+    """Divides each matrix's update Δw by its amplification (‖Δwᵀ X‖ / ‖wᵀ X‖) / (‖Δw‖ / ‖w‖).
 
     The change of the matrix' outputs, relative to the outputs, then equals the relative size of Δw before the division.
     `update` requires the parameters and `inputs`, the X of `lvp.measures.representation_change`. Parameters without
     inputs, and updates whose amplification is 0 or infinite, are not changed.
     """
 
-    def update(updates, state, params=None, *, inputs, **extra_args):
+    def update(updates, state, params=None, *, inputs=None, **extra_args):
         del extra_args
+        if params is None or inputs is None:
+            raise InputError("params and inputs are required: pass them, tx.update(updates, state, params, inputs=X)")
 
         def divide(leaf, u, w):
             if leaf.path not in inputs:
@@ -66,8 +69,9 @@ def divide_by_amplification(declarations: Sequence[roles.Declaration] = ()) -> o
 
 
 def _output_norm(leaf: roles.Leaf, matrix: jax.Array, x: jax.Array) -> jax.Array:
-    """‖wᵀ X‖ of a matrix. tr(wᵀ (X Xᵀ) w) needs no product with every token."""
+    """‖wᵀ X‖ of a matrix."""
+    matrix = wide(matrix)
     if jnp.issubdtype(x.dtype, jnp.integer):
         return norm([matrix[x]])
-    w = matrix.T if leaf.fan_in == (1,) else matrix
-    return jnp.sqrt(jnp.sum(w * (x.T @ x @ w)))
+    w, x = matrix.T if leaf.fan_in == (1,) else matrix, wide(x)
+    return jnp.sqrt(jnp.sum(w * (x.T @ x @ w)))  # without a product for every token

@@ -84,7 +84,7 @@ def _scatter(table, config: Config, context) -> Iterator[Claim]:
         unit="p-value",
         note=f"p-value of the scatter about the fitted power under the noise of the seeds; at most {LEAST_P:g} "
         f"supports, more decides nothing; about d^(−1/2), p = {about_rule}, but there another power counts as scatter; "
-        "rows plain are not judged, because their best η_E does not fall as d^(−1/2)",
+        "rows plain are judged by their power of d only",
     )
     p = slope(config.widths, best).lack_of_fit
     yield question.answer(Measurement.p_value(p, LEAST_P), context, Seeds(config.seeds, config.tuning_seeds))

@@ -48,7 +48,7 @@ class Measurement(NamedTuple):
             return cls(math.nan, None)
         value = float(np.corrcoef(pairs)[0, 1])
         with np.errstate(divide="ignore"):  # a correlation of 1 has the interval [1, 1]
-            angle = np.arctanh(np.clip(value, -1, 1))
+            angle = np.arctanh(value)
         ends = np.tanh(angle + np.array([-1, 1]) * NORMAL_QUANTILE / math.sqrt(pairs.shape[1] - 3))
         return cls(value, (float(ends[0]), float(ends[1])))
 

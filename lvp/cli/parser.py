@@ -236,16 +236,16 @@ def run_command(parser: Parser, argv: Sequence[str] | None, on_interrupt: Callab
 
 @contextlib.contextmanager
 def _interrupts_heard() -> Iterator[None]:
-    """Repeats an interrupt that Python ignores, because it arrived in a finalizer, as imports run them."""
-    before = sys.unraisablehook
+    """Repeats an interrupt that arrived in a finalizer, where Python ignores it. Imports run finalizers."""
+    before, timers = sys.unraisablehook, []
 
     def again(ignored) -> None:
         if ignored.exc_type is KeyboardInterrupt:
             main = threading.main_thread().ident
             # At once, Python would ignore it again.
             later = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
-            later.daemon = True
             later.start()
+            timers.append(later)
         else:
             before(ignored)
 
@@ -254,6 +254,8 @@ def _interrupts_heard() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+        for later in timers:  # the command has ended
+            later.cancel()
 
 
 def _exit_code(name: str, function: Callable[[], None], on_interrupt: Callable[[], None]) -> int:
@@ -270,7 +272,7 @@ def _exit_code(name: str, function: Callable[[], None], on_interrupt: Callable[[
         return 1
     except KeyboardInterrupt as error:
         on_interrupt()
-        exec("")  # an interrupt in `exec(TEXT)`, which dataclasses call, would otherwise end Python by the signal
+        exec("")  # clears CPython's mark of an interrupt in `exec(TEXT)`, which would end Python by the signal
         print(f"{name}: {error}" if error.args else f"{name}: interrupted", file=sys.stderr)
         return 130
     return 0

@@ -306,6 +306,8 @@ class Setting(AnySetting):
             check_positive("clip_norm", self.clip_norm)
         if self.model.scan and self.measured_steps and "representation" in self.measures:
             raise InputError("scan: the measure 'representation' needs blocks that are not stacked; omit one of them")
+        if self.model.scan and self.optimizer.needs_inputs:
+            raise InputError(f"scan: optimizer {self.optimizer.kind} needs blocks that are not stacked; omit scan")
         if self.moment_dtype is not None:
             self.optimizer.check_moment_dtype(self.moment_dtype)
         if self.cooldown is not None and not 0 <= self.cooldown <= 1:

@@ -234,7 +234,7 @@ def test_the_power_of_m_is_recovered(power, falls, rises):
     ]
     assert [c.variant.rpartition(", ")[2] for c in about] == ["after equal bytes", "after equal steps"]
     for claim in about:
-        assert claim.verdict == words[falls] and f"that it rises was asked too: {words[rises]};" in claim.note
+        assert claim.verdict == words[falls] and f"whether it rises was asked too: {words[rises]};" in claim.note
     readings = analysis.of_group(analysis.read(table, VOCABULARY), "today")
     for steps in (None, analysis.fewest_steps(readings)):
         assert analysis.power_of_vocab(readings, steps).power.value == pytest.approx(power, abs=0.1)

@@ -139,6 +139,17 @@ def test_claims_follow_the_planted_gaps():
     assert verdicts(whole(CONFIG, gaps)) == ["supported"] * len(PLANTED)
 
 
+def test_a_difference_that_hangs_on_one_size_vanishes_without_it():
+    reading = analysis.read(whole(CONFIG, dict.fromkeys(PLANTED, 0.01)), CONFIG, PLANTED)
+    rival = next(name for name in PLANTED if name != RECOMMENDED)
+    ours, theirs = (reading.entries[name].gaps for name in (RECOMMENDED, rival))
+    for size in SIZES:
+        theirs[size] = ours[size] + 0.2 * (size == list(SIZES)[-1])
+    assert reading.mean_gaps(rival).mean() - reading.mean_gaps(RECOMMENDED).mean() == pytest.approx(0.04)
+    rest = [(reading.mean_gaps(rival, size) - reading.mean_gaps(RECOMMENDED, size)).mean() for size in SIZES]
+    assert rest[1:] == pytest.approx([0.05, 0.05, 0.05, 0.05, 0.0])  # the first size is the base
+
+
 def test_claims_reverse_with_the_gaps():
     """Negative control."""
     gaps = {name: 0.1 if name == RECOMMENDED else 0.01 for name in PLANTED}

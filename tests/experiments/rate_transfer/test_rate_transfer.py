@@ -125,7 +125,10 @@ def test_scatter_about_the_power_law_is_the_fit_error():
 
 
 def test_claims_are_supported_if_only_sp_is_worse():
-    assert verdicts(SP_IS_WORST) == ["supported"] * 6
+    answers = claims.claims(whole(SP_IS_WORST), CONFIG, CONTEXT)
+    assert [claim.verdict for claim in answers] == ["supported"] * 6
+    ours = [claim.statement for claim in answers if claim.paper_value is None]
+    assert ours == [f"tuned at d {CONFIG.widths[-1]} itself, LVP has a lower loss than SP"]
 
 
 def test_claims_are_contradicted_without_an_effect():

@@ -178,8 +178,8 @@ def test_claims_reverse_with_the_data(monkeypatch):
     assert wrong == {
         "under LionA and LionAR warm-up lowers the final loss less than under AdamW (LionA)",
         "under LionA and LionAR warm-up lowers the final loss less than under AdamW (LionAR)",
-        "the first update exceeds the median at constant rate, in the measure that the paper shows for each optimizer "
-        "(LionAR, relative change of representations)",
+        "the first update is larger than the median at constant rate, by the measure that the paper shows (LionAR, "
+        "relative change of representations)",
         "LionAR without momentum ends at least 0.05 nats above LionAR",
         f"{HIGH} (LionAR)",
         "without warm-up AdamW ends at a higher loss (than with the best warm-up)",

@@ -65,5 +65,6 @@ def test_a_correlation_has_fishers_interval():
         low, high = Measurement.correlation(first, second).interval
         covered += low <= 0.6 <= high
     assert 0.92 <= covered / 400 <= 0.98
+    assert Measurement.correlation(range(4), range(4)) == (1, (1, 1))
     assert Measurement.correlation([1, 2, 3], [1, 2, 4]).interval is None  # three pairs have no interval
     assert Measurement.correlation([1, 2, 3, np.nan], [1, 2, 4, 5]).interval is None
