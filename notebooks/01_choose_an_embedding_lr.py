@@ -139,7 +139,7 @@ leaderboard.figure()
 
 # %%
 for claim in leaderboard.claims:
-    print(f"{claim.verdict:<13} {claim.statement}")
+    print(f"{claim.verdict:<13} {claim.full_statement}")
 
 # %% [markdown]
 # These are small models. The next lines give the factor by which your size is outside of the measured sizes. The factor

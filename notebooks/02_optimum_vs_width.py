@@ -120,7 +120,7 @@ committed.figure()
 # %%
 print(committed.summary, end="\n\n")
 for claim in committed.claims:
-    print(f"{claim.verdict:<13} {claim.statement}")
+    print(f"{claim.verdict:<13} {claim.full_statement}")
 
 # %% [markdown]
 # *Unresolved* is a verdict too: the interval neither supports nor contradicts the claim. `docs/width_vocab.md` explains

@@ -150,7 +150,7 @@ figure
 
 # %%
 for claim in warmup.claims:
-    print(f"{claim.verdict:<13} {claim.statement}")
+    print(f"{claim.verdict:<13} {claim.full_statement}")
 
 # %% [markdown]
 # ## Why representations change most at the start
@@ -166,7 +166,7 @@ change.figure()
 
 # %%
 for claim in change.claims:
-    print(f"{claim.verdict:<13} {claim.statement}")
+    print(f"{claim.verdict:<13} {claim.full_statement}")
 
 # %% [markdown]
 # ## Lasting effects of updates that are too large
@@ -178,7 +178,7 @@ for claim in change.claims:
 large = result("large_updates/laptop-digits")
 print(large.summary, end="\n\n")
 for claim in large.claims:
-    print(f"{claim.verdict:<13} {claim.statement}")
+    print(f"{claim.verdict:<13} {claim.full_statement}")
 
 # %% [markdown]
 # The figure with the curves over training is in `experiments/results/large_updates/`.

@@ -136,7 +136,7 @@ records.figure()
 # %%
 print(records.summary, end="\n\n")
 for claim in records.claims:
-    print(f"{claim.verdict:<13} {claim.statement}")
+    print(f"{claim.verdict:<13} {claim.full_statement}")
 
 # %% [markdown]
 # A tied matrix also has the gradients of the look-up, which do not sum to zero. So the mean of a tied matrix moves

@@ -114,7 +114,7 @@ tiny.figure()
 
 # %%
 for claim in tiny.claims:
-    print(f"{claim.verdict:<13} {claim.statement}")
+    print(f"{claim.verdict:<13} {claim.full_statement}")
 
 # %% [markdown]
 # ## The run
