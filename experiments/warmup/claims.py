@@ -404,8 +404,12 @@ def questions(config: Config) -> list[GroupQuestion]:
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of the questions whose groups were run."""
-    asked = [each for each in questions(config) if set(each.groups) <= set(config.groups)]
+    """The claims of the questions whose groups were run.
+
+    The claims about LionAR alone are those of a sweep that also trains AdamW. Other sweeps have its runs to compare.
+    """
+    alone = (R,) if A not in config.groups else ()
+    asked = [each for each in questions(config) if set(each.groups) <= set(config.groups) and each.groups != alone]
     return [_answer(each, table, config, context) for each in asked]
 
 

@@ -13,6 +13,7 @@ FIGURES = {"AdamW": "figure 1", "LionA": "figure 2", "LionAR": "figure 3"}  # op
 # As `FIGURES`, for a sweep that trains none of these optimizers.
 OTHERS = {name: "figure 5" for name, group in GROUPS.items() if group.momentum_field == "high_momentum"}
 OTHERS |= {name: "section 8" for name, group in GROUPS.items() if group.init_factor != 1}
+OTHERS |= {name: "figure 5" for name, group in GROUPS.items() if group.held == "measured"}
 # (group, measure) in the panel of first updates. LionA holds the norm and LionAR the angle; the next measure follows.
 FIRST: tuple[tuple[str, str], ...] = (
     ("AdamW", "norm"),
@@ -22,14 +23,17 @@ FIRST: tuple[tuple[str, str], ...] = (
     ("LionAR", "angle"),
     ("LionAR", "representation_change"),
 )
-FIRST_OF_OTHERS = tuple((name, "angle") for name in OTHERS)
+FIRST_OF_OTHERS = (
+    *((name, "angle") for name in OTHERS),
+    *((name, "representation_change") for name in ("LionAR", "LionAR, measured RRC held")),
+)
 MEASURES = {"norm": "norm", "angle": "angle", "representation_change": "representation change"}
 
 
 def figure(table, config: Config, *, preset: str, corpus: str, partial):
     """Loss over warm-up for all optimizers, loss over rate, a training curve, and the size of the first updates."""
     panels = [_over_warmup(table, config)]
-    of_paper = bool(set(FIGURES) & set(config.groups))
+    of_paper = CURVES_GROUP in config.groups
     figures, first = (FIGURES, FIRST) if of_paper else (OTHERS, FIRST_OF_OTHERS)
     panels += [_losses(table, config, name, place) for name, place in figures.items() if name in config.groups]
     panels += [_curves(table, config)] if CURVES_GROUP in config.groups else []

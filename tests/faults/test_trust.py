@@ -45,6 +45,7 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "np.load", "numpy.lo
 ALLOWED = {
     "experiments/__init__.py": {"importlib.import_module"},  # the name is checked against a list
     "experiments/common/user_experiments.py": {"exec", "compile"},  # a file that the user has given
+    "lvp/cli/parser.py": {"exec"},  # the empty text, which clears a mark of the interpreter
     "sweeps/__init__.py": {"importlib.import_module"},  # the names are listed there
 }
 NETWORK = {"urllib", "http", "requests", "ftplib"}
