@@ -406,9 +406,9 @@ def questions(config: Config) -> list[GroupQuestion]:
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims of the questions whose groups were run.
 
-    The claims about LionAR alone are those of a sweep that also trains AdamW. Other sweeps have its runs to compare.
+    A sweep with `HELD` and without AdamW has LionAR's runs to compare. The claims about LionAR alone are not repeated.
     """
-    alone = (R,) if A not in config.groups else ()
+    alone = (R,) if HELD in config.groups and A not in config.groups else ()
     asked = [each for each in questions(config) if set(each.groups) <= set(config.groups) and each.groups != alone]
     return [_answer(each, table, config, context) for each in asked]
 

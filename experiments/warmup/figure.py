@@ -37,7 +37,8 @@ def figure(table, config: Config, *, preset: str, corpus: str, partial):
     figures, first = (FIGURES, FIRST) if of_paper else (OTHERS, FIRST_OF_OTHERS)
     panels += [_losses(table, config, name, place) for name, place in figures.items() if name in config.groups]
     panels += [_curves(table, config)] if CURVES_GROUP in config.groups else []
-    panels += [_first_updates(table, config, first)] + [_schedules(config)] * (not of_paper)
+    held = any(GROUPS[name].held for name in config.groups)
+    panels += [_first_updates(table, config, first)] + [_schedules(config)] * (not of_paper and not held)
     return sheet(
         panels,
         title="Loss and size of updates with and without warm-up",
