@@ -72,6 +72,7 @@ if __name__ == "__main__":
         capture_output=True,
         text=True,
         timeout=50,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     assert (done.returncode, done.stderr) == (130, "x: interrupted\n")
 
