@@ -84,14 +84,15 @@ def test_stacked_blocks_are_refused():
 def test_the_measured_change_is_the_angle_of_lion_ar(name, held, tmp_path):
     """√(2 η λ) γ with γ = √((1 − β) / (1 + β)), at every measured step at constant rate.
 
-    Neurons lose the part of their update that is parallel to them.
+    It is a little smaller: neurons lose the part of their update that is parallel to them, and the change is measured
+    on other text than the batch's. LionAR's change is larger by 30 % or more.
     """
     rate, config = 0.02, replace(PRESETS["smoke"], points=5, groups=(name,))
-    config = replace(config, steps=40, warmups=(0.0, 0.5), reference=0.5)
+    config = replace(config, batch=64, steps=40, warmups=(0.0, 0.5), reference=0.5)
     outcome = train(group_setting(config, name), group_run(config, name, rate, 0.0, 0), cache=tmp_path)
     by_matrix = outcome["measures"]["matrices"]
     changes = [by_matrix[path]["representation_change"] for path in by_matrix if path.startswith("block")]
     constant = [step < config.steps / 2 for step in config.measured_steps]
     angle = np.sqrt(2 * rate * config.weight_decay * (1 - config.b1) / (1 + config.b1))
     departures = np.abs(np.mean(changes, axis=0)[constant] / angle - 1)
-    assert len(departures) > 2 and (departures.max() < 0.1) == held
+    assert len(departures) > 2 and (departures.max() < 0.15 if held else departures.min() > 0.2)
