@@ -129,10 +129,7 @@ def _note(readings: Sequence[Reading], fit: Law) -> str:
     known = f"{fit.resolved} of {len(readings)} pairs (d, m) resolved{at_edge}"
     if np.isfinite(fit.lack_of_fit):
         known += f"; p of the scatter about the power law {fit.lack_of_fit:.2g} (the grid of η_hidden adds scatter)"
-    if fit.without:
-        powers = fit.without.values()
-        known += f"; {min(powers):.2f} to {max(powers):.2f} without one pair".replace("-", "−")
-    return known
+    return "; ".join(filter(None, (known, slope_claims.range_without(fit.without.values(), "pair"))))
 
 
 def _of_powers(

@@ -1,7 +1,6 @@
 """The claims of `large_updates`."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -107,13 +106,10 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
     ):
         if not used:
             continue
-        accuracies = {group: accuracy(table, config, *group).mean() for group in used}
-        others = {group: values(table, config, *group).mean() for group in used}
+        pairs = np.array([[of(table, config, *group).mean() for group in used] for of in (values, accuracy)])
         without = {
-            f"{name} × {scale:g}": _correlation(
-                *({k: v for k, v in x.items() if k != (name, scale)} for x in (others, accuracies))
-            )
-            for name, scale in used
+            f"{name} × {scale:g}": Measurement.correlation(*np.delete(pairs, at, axis=1))
+            for at, (name, scale) in enumerate(used)
         }
         rest = range_without([measured.value for measured in without.values()], "pair")
         question = Question(
@@ -124,11 +120,7 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
             note=f"correlation over the {len(used)} pairs of group and scale, of means over seeds, with Fisher's "
             + "; ".join(filter(None, ("interval", rest, DEAD if values is dead else STABLE_RANK))),
         )
-        yield question, _correlation(others, accuracies), without
-
-
-def _correlation(first: Mapping[Any, float], second: Mapping[Any, float]) -> Measurement:
-    return Measurement.correlation(list(first.values()), list(second.values()))
+        yield question, Measurement.correlation(*pairs), without
 
 
 def _final_rank(table, config: Config, name: str, scale: float) -> np.ndarray:

@@ -45,7 +45,7 @@ def lion_ar_held(
 def divide_by_amplification(declarations: Sequence[roles.Declaration] = ()) -> optax.GradientTransformationExtraArgs:
     """Divides each matrix's update Δw by its amplification (‖Δwᵀ X‖ / ‖wᵀ X‖) / (‖Δw‖ / ‖w‖).
 
-    The change of the matrix' outputs, relative to the outputs, then equals the relative size of Δw before the division.
+    The relative change of the matrix's outputs then equals the relative size of Δw before the division.
     `update` requires the parameters and `inputs`, the X of `lvp.measures.representation_change`. Parameters without
     inputs, and updates whose amplification is 0 or infinite, are not changed.
     """
@@ -61,7 +61,7 @@ def divide_by_amplification(declarations: Sequence[roles.Declaration] = ()) -> o
             change, output = (_output_norm(leaf, matrix, inputs[leaf.path]) for matrix in (u, w))
             amplification = (change * norm([w])) / (output * norm([u]))
             usable = jnp.isfinite(amplification) & (amplification > 0)
-            return jnp.where(usable, u / jnp.where(usable, amplification, 1), u)
+            return (u / jnp.where(usable, amplification, 1)).astype(u.dtype)
 
         return jax.tree.map(divide, roles.classify(updates, extra=declarations), updates, params), state
 
