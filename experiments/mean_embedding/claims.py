@@ -53,7 +53,7 @@ def _adam(table, config: Config) -> Iterator[Asked]:
         rows = tuned_runs(table, config, "Adam", head)
         yield question, Measurement.over_seeds(at_last_step(rows, HEAD_PATH[head], "mean_drift")), ""
     for head in config.heads if "Adam" in config.groups else ():
-        r_squared, scale = moment_fit(table, config, head)
+        r_squared, _ = moment_fit(table, config, head)
         question = Question(
             statement="Adam's second moment of the LM head is linear in token frequency",
             variant=head,
@@ -65,17 +65,6 @@ def _adam(table, config: Config) -> Iterator[Asked]:
             "first, at which v̂ is one squared gradient",
         )
         yield question, Measurement.over_seeds(r_squared), ""
-        question = Question(
-            statement="Adam's second moment over token frequency is 1 / (tokens per step), within a factor of 10",
-            variant=head,
-            source=OUR_RESULT,
-            paper_value=None,
-            claimed=(0.1, 10.0),
-            unit="ratio",
-            note="slope of the line through the second moments over the token frequencies, times the tokens per step; "
-            "geometric mean over seeds; the theory has E[h²] instead of 1, which is about 1 after the last norm layer",
-        )
-        yield question, Measurement.over_seeds(np.log(scale)).exp(), ""
 
 
 def _coupled_adam(table, config: Config) -> Iterator[Asked]:
