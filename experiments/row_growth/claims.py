@@ -27,7 +27,6 @@ NAMES = {
 }
 
 POWERS = "the best η_E has the power of width, steps, factors and init that docs/row_growth.md predicts"
-MULTIPLE = "the same multiple of the position vectors"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -80,8 +79,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     answers.append(within.answer(prefix_exponent(table, config), context, seeds))
     for name in config.optimizers[1:]:
         question = Question(
-            statement=f"under {OPTIMIZERS[name]} rows grow to {MULTIPLE} as under "
-            f"{OPTIMIZERS[config.optimizers[0]]}, within ±{config.tolerance:.0%}",
+            statement=_in_all_settings(config),
+            variant=f"under {OPTIMIZERS[name]}, over that under {OPTIMIZERS[config.optimizers[0]]}",
             source=SOURCE,
             paper_value=None,
             claimed=(1 / (1 + config.tolerance), 1 + config.tolerance),
@@ -110,7 +109,10 @@ def _with_later_losses(table, config: Config, context) -> Claim:
 
 
 def _in_all_settings(config: Config) -> str:
-    return f"at the best η_E the rows grow to {MULTIPLE} in all settings, within ±{config.tolerance:.0%}"
+    return (
+        "at the best η_E the rows grow to the same multiple of the position vectors in all settings, within "
+        f"±{config.tolerance:.0%}"
+    )
 
 
 def _number(power: float) -> str:

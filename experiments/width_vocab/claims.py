@@ -30,8 +30,8 @@ POWERS = {"d^0": 0.0, "d^(−1/2)": -0.5, "d^(−1)": -1.0}  # rules for the emb
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims of figure 3 for the readings `plain` and `sqrt`. The paper does not normalize rows.
 
-    The paper does not say which reading is its own, so every statement names the reading. The paper's rule is −1/2; it
-    fits no exponent, so the exponent is our result.
+    The paper does not say which reading is its own, so each reading has a line. The paper's rule is −1/2; it fits no
+    exponent, so the exponent is our result.
     """
     readings = [token_rows for token_rows in config.token_rows if token_rows != "normalized"]
     answers = [claim for token_rows in readings for claim in _of_reading(table, config, token_rows, context)]
@@ -51,7 +51,8 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     exponents = exponent_by_steps(table, config, token_rows)
     resolved += f"; {exponents}"
     half = Question(
-        statement=f"{reading}, m = 8 d: the best η_E falls as width^(−1/2), not as width^0 or width^(−1)",
+        statement="m = 8 d: the best η_E falls as width^(−1/2), not as width^0 or width^(−1)",
+        variant=reading,
         source=f"{OUR_RESULT}, after {PAPER_A}, figure 3",
         paper_value="−0.5, as a rule",
         claimed=-0.5,
@@ -60,7 +61,8 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
         note=resolved,
     )
     falls = Question(
-        statement=f"{reading}, m = 8 d: the best η_E falls with width",
+        statement="m = 8 d: the best η_E falls with width",
+        variant=reading,
         **in_setting(f"{PAPER_A}, figure 3", "< 0", of_paper=_of_paper(config)),
         claimed=(-np.inf, 0.0),
         unit="power of d",
@@ -93,7 +95,7 @@ def _scatter(table, config: Config, context) -> Iterator[Claim]:
 def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Question, Measurement, tuple[float, ...]]]:
     """Yields the questions about the cost of the √d rule, with their measurements and the powers of their rules."""
     reading = READINGS[token_rows]
-    scaled = f"{reading}, m = 8 d: scaled by d^(−1/2), the smallest width's best η_E"
+    scaled = "m = 8 d: scaled by d^(−1/2), the smallest width's best η_E"
     of_paper: dict[str, Any] = {"of_paper": _of_paper(config)}
     excess = "largest relative excess of the train loss over the widths; each seed is judged at the rates that the "
     excess += f"other seeds select; corrected t interval over {len(config.seeds)} seeds"
@@ -103,6 +105,7 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
     )
     near_optimal = Question(
         statement=f"{scaled} costs at most {NEAR_OPTIMAL:.0%} of the loss at every width",
+        variant=reading,
         **in_setting(f"{PAPER_A}, section 4.1", "near-optimal", **of_paper),
         claimed=(-np.inf, NEAR_OPTIMAL),
         unit="relative excess loss",
@@ -115,7 +118,7 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
             statement=f"{scaled} costs less at the worst width than another rule",
             **in_setting(f"{PAPER_A}, section 4.1", "> 0", **of_paper),
             claimed=ABOVE_ZERO,
-            variant=name,
+            variant=f"{reading}, {name}",
             unit="relative excess loss",
             note=f"difference of the {excess}",
         )

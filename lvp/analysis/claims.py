@@ -275,12 +275,17 @@ class Finding(NamedTuple):
         return MIXED if len(decided) > 1 else f"{decided.pop()} in part"
 
     @property
+    def differs(self) -> bool:
+        """Whether a measurement has another verdict than the finding."""
+        return any(claim.verdict != self.verdict for claim in self.claims.values())
+
+    @property
     def sentence(self) -> str:
         """The statement, with the measurements of each verdict if they differ, or with the reason of no test."""
         if self.verdict == NOT_TESTED:
             return f"{self.first.statement} ({self.first.reason})"
         each = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in self.by_verdict.items())
-        return f"{self.first.statement} ({each})" if len(self.by_verdict) > 1 else self.first.statement
+        return f"{self.first.statement} ({each})" if self.differs else self.first.statement
 
 
 def findings(by_place: Mapping[str, Sequence[Claim]]) -> list[Finding]:
@@ -316,11 +321,15 @@ def headline(found: Sequence[Finding]) -> str:
     """What was found, for the title of a figure.
 
     The first statement of each of the first two verdicts that decide something, one a line. Without these it is the
-    first unresolved statement, else the first that is not tested.
+    first unresolved statement, else the first that is not tested. If only some measurements decide, they are named, or
+    counted if they are many.
     """
     first: dict[str, str] = {}
     for finding in found:
-        first.setdefault(finding.verdict, f"{finding.verdict.capitalize()}: {finding.first.statement}")
+        names = finding.by_verdict.get(finding.verdict.removesuffix(" in part"), ())
+        several = f"{len(names)} of {len(finding.claims)} measurements"
+        deciding = f" ({'; '.join(names) if len(names) < 3 else several})" * (finding.differs and bool(names))
+        first.setdefault(finding.verdict, f"{finding.verdict.capitalize()}: {finding.first.statement}{deciding}")
     decided = [line for verdict, line in first.items() if verdict not in ("unresolved", NOT_TESTED)]
     return "\n".join(decided[:2] or [first[verdict] for verdict in VERDICTS if verdict in first][:1])
 

@@ -231,7 +231,7 @@ def verdicts_of(slope, seed):
     context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(slope, seed)
     claims = width_vocab.claims.claims(table, dataclasses.replace(config, token_rows=("sqrt",)), context)
-    assert claims[0].value == pytest.approx(slope, abs=0.05) and claims[0].statement.startswith("rows × √d")
+    assert claims[0].value == pytest.approx(slope, abs=0.05) and claims[0].variant == "rows × √d"
     if seed == 0:
         assert width_vocab.figure.figure(table, config, preset="laptop", corpus="none", partial=(1, 2)).axes
         assert f"{claims[0].value:.2f}" in width_vocab.analysis.summary(table, config)
@@ -366,7 +366,7 @@ def test_each_reading_has_claims_with_the_excess_losses():
     context = {"experiment": "width_vocab", "preset": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic_sweep(-0.5)
     claims = width_vocab.claims.claims(table, config, context)
-    assert [c.statement.split(",")[0] for c in claims] == ["rows × √d"] * 5 + ["rows plain"] * 5 + ["rows × √d"]
+    assert [c.variant.split(",")[0] for c in claims[:10]] == ["rows × √d"] * 5 + ["rows plain"] * 5
     assert [c.verdict for c in claims[3:5]] == ["supported"] * 2 and claims[8].verdict == "contradicted"
     assert "scatters" in claims[10].statement and claims[10].verdict == "unresolved"  # planted on the line
     about_rule = scatter_about(-0.5, config.widths, width_vocab.analysis.optima(table, config, "sqrt")[0])

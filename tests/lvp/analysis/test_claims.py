@@ -263,3 +263,8 @@ def test_a_headline_says_what_was_found():
     assert found("unresolved", "supported", "supported", "contradicted") == "Supported: s1\nContradicted: s3"
     assert found(NOT_TESTED, "unresolved") == "Unresolved: s1"
     assert found(NOT_TESTED) == f"{NOT_TESTED.capitalize()}: s0" and headline([]) == ""
+    parts = [claim(statement="s", variant=v, verdict=x) for v, x in (("a", "unresolved"), ("b", "supported"))]
+    assert headline(findings({"": parts})) == "Supported in part: s (b)"
+    parts[0] = claim(statement="s", variant="a", verdict=NOT_TESTED, reason="x")
+    assert headline(findings({"": parts})) == "Supported: s (b)"
+    assert findings({"": parts})[0].sentence == "s (supported: b)"
