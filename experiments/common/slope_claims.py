@@ -92,6 +92,7 @@ def unless_on_one(claim: Claim, question: Question, without: Mapping[str, Measur
         if judge(*measured, claimed=question.claimed, rivals=question.rivals) != claim.verdict
     ]
     if deciding:
-        note = f"would be {claim.verdict}, but not without {' or '.join(deciding)}"
+        some = deciding if len(deciding) < 5 else [*deciding[:3], f"one of {len(deciding) - 3} others"]
+        note = f"{claim.verdict} with all, but not without {' or '.join(some)}"
         return replace(claim, verdict="unresolved", note=f"{claim.note}; {note}")
     return claim

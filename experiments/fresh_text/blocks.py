@@ -41,7 +41,7 @@ def blocks(results: Mapping[str, Any]) -> dict[str, str]:
     """
     columns: list[tuple[str, dict[str, str]]] = []
     of_vocab: dict[str, dict[str, str]] = {}
-    for each in results.values():
+    for each in sorted(results.values(), key=lambda result: len(set(result.config.vocabs))):
         if not (quantity := varied(each.config)):
             continue
         by_setting = read(each.table, each.config)
@@ -54,8 +54,8 @@ def blocks(results: Mapping[str, Any]) -> dict[str, str]:
                 of_vocab[name] = _of_vocab(readings)
     if not columns:
         return {}
-    for name, column in columns:
-        column |= of_vocab.get(name, {})
+    for name, powers in of_vocab.items():  # in the model's first column, which has the fewest vocabularies
+        next((column for other, column in columns if other == name), {}).update(powers)
     models = [_ROWS[GROUPS[name].token_rows] for name, _ in columns]
     labels = dict.fromkeys(label for _, column in columns for label in column)
     rows = [[label, *(column.get(label, _UNKNOWN) for _, column in columns)] for label in labels]

@@ -56,7 +56,8 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
 
     def question(variant: str, paper_value: str, claimed: tuple[float, float], limit: str = "") -> Question:
         return Question(
-            statement=f"{_where(config)}first updates at × {top:g} leave dead ReLUs, and frozen biases prevent this",
+            statement=f"{_where(config)}a first phase at {top:g} times the learning rate leaves dead ReLUs, and frozen "
+            "biases prevent this",
             **in_setting(SOURCE, paper_value, of_paper=of_paper),
             claimed=claimed,
             variant=variant,
@@ -90,8 +91,8 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
     excepted = [(name, scale) for name, scale in groups if scale != config.largest or GROUPS[name].frozen]
     falls = "final accuracy falls with the fraction of dead ReLUs"
     unrelated = (
-        f"except at × {config.largest:g} unfrozen, final accuracy and stable rank have a correlation of at most "
-        f"{UNRELATED:g} in size"
+        f"without the runs at × {config.largest:g} with free biases, final accuracy and stable rank have a correlation "
+        f"of at most {UNRELATED:g} in size"
     )
     for statement, place, said, values, claimed, used in (
         (falls, "section 7", "correlates", dead, BELOW_ZERO, groups),

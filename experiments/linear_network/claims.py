@@ -38,18 +38,22 @@ def _rivals(power: float) -> tuple[float, ...]:
 
 def _other_argument(argument: str, rows: str) -> str:
     """The power of d that the other argument gives, in words."""
-    return f"the argument of {argument} gives d^({POWERS[argument][rows]:g})".replace("-", "−")
+    return f"the argument of {argument} gives {in_words(POWERS[argument][rows])}"
+
+
+def in_words(power: float) -> str:
+    """A power of d, such as "d^(−1/2)"."""
+    return {0.0: "d^0", -0.5: "d^(−1/2)", -1.0: "d^(−1)"}[power]
 
 
 def _width_power(setting: str, where: str, rows: str, argument: str, note: str) -> Question:
     """The question whether the optimum follows the power of d that `argument` gives for these rows."""
     power = POWERS[argument][rows]
     return Question(
-        statement=f"linear network: the best η_E has the power of d that the {GROWTH} argument gives at {GROWING}, "
-        f"and that the {ALIGNMENT} argument gives at fixed m",
+        statement="linear network: the best η_E has the power of d that docs/theory.md predicts",
         source=f"{OUR_RESULT}, after docs/theory.md",
         paper_value=None,
-        variant=f"{where}, {setting}, d^({power:g})".replace("-", "−"),
+        variant=f"{where}, {setting}, {in_words(power)}",
         claimed=power,
         rivals=_rivals(power),
         unit="power of d",

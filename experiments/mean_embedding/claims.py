@@ -42,13 +42,13 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _adam(table, config: Config) -> Iterator[Asked]:
     for head in config.heads if "Adam" in config.groups else ():
         question = Question(
-            statement="Adam moves the mean of the LM head",
+            statement="Adam moves the mean row of the LM head by at least 1% of a row's norm",
             variant=head,
             source=OURS,
             paper_value="> 0",
             claimed=(0.01, np.inf),
             unit="drift / norm of a row",
-            note=f"{DRIFT}; at least 0.01",
+            note=DRIFT,
         )
         rows = tuned_runs(table, config, "Adam", head)
         yield question, Measurement.over_seeds(at_last_step(rows, HEAD_PATH[head], "mean_drift")), ""
@@ -74,7 +74,7 @@ def _coupled_adam(table, config: Config) -> Iterator[Asked]:
         for measure, name, quantity, claimed, paper in (
             (
                 "isotropy",
-                "the isotropy I = min Z / max Z, Z(c) = Σ exp⟨c, row⟩ along the principal directions c,",
+                "the isotropy I = min Z / max Z, with Z(c) = Σ exp⟨c, row⟩ along the principal directions c,",
                 "isotropy I",
                 (1.0, np.inf),
                 "> 1",
@@ -95,8 +95,8 @@ def _coupled_adam(table, config: Config) -> Iterator[Asked]:
                 paper_value=paper,
                 claimed=claimed,
                 unit="ratio",
-                note=f"ratio of {name} at the end, geometric mean over seeds; {OWN_RATE}; the claim is about the "
-                "direction, because we have no number of the paper",
+                note=f"{name} under Coupled Adam over that under Adam, at the end, geometric mean over seeds; "
+                f"{OWN_RATE}; the claim is about the direction, because we have no number of the paper",
             )
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratios = np.log(coupled) - np.log(plain) if len(coupled) and len(plain) else np.array([])
@@ -131,23 +131,24 @@ def _both_papers(table, config: Config) -> Iterator[Asked]:
         plain, scaled, coupled = (tuned_runs(table, config, name, head) for name in names)
         drifts = [at_last_step(rows, EMBEDDING_PATH[head], "mean_drift") for rows in (plain, scaled, coupled)]
         question = Question(
-            statement="Adam's drift of the embedding increases if its rate is √d times the other rates",
+            statement="under Adam the embedding's mean row drifts more if the embedding's rate is √d times the others",
             variant=matrix,
             source=OUR_RESULT,
             paper_value=None,
             claimed=(0.0, np.inf),
             unit="drift / norm of a row",
-            note=f"difference in {DRIFT}; {OWN_RATE}",
+            note=f"that at √d minus that at one rate; {DRIFT}; {OWN_RATE}",
         )
         yield question, _difference(drifts[1], drifts[0]), ""
         question = Question(
-            statement="the embedding drifts less under Coupled Adam at √d times the rate than under Adam at one rate",
+            statement="the embedding's mean row drifts less under Coupled Adam at √d times the rate than under Adam at "
+            "one rate",
             variant=matrix,
             source=OUR_RESULT,
             paper_value=None,
             claimed=(0.0, np.inf),
             unit="drift / norm of a row",
-            note=f"difference in {DRIFT}; {OWN_RATE}",
+            note=f"that of Adam minus that of Coupled Adam; {DRIFT}; {OWN_RATE}",
         )
         yield question, _difference(drifts[0], drifts[2]), ""
 

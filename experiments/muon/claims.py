@@ -63,7 +63,11 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
     gains = [[each[power].judged] for each, power in ((adam, 0.0), (muon, LVP_POWER), (adam, LVP_POWER), (muon, 0.0))]
     smaller = f"{seeds}; gain under Adam minus gain under Muon: {difference(gains[:2], gains[2:]).in_words()}"
     for optimizer, groups in (("Adam", adam), ("Muon", muon)):
-        better = question("LVP's ratio √d has a lower loss than one rate", f"under {optimizer}", note=smaller)
+        better = question(
+            "LVP's ratio η_E/η_hidden = √d gives a lower loss than one rate for all matrices",
+            f"under {optimizer}",
+            note=smaller,
+        )
         yield Comparison(better, [[groups[0.0]]], [[groups[LVP_POWER]]])
         near = question(
             f"√d is within {NEAR} bits per byte of the best ratio", f"under {optimizer}", (-math.inf, NEAR), ratios
@@ -74,5 +78,9 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
         "Muon with nanochat's constants": tuned(table, config, NANOCHAT),
     }
     for name, rival in rivals.items():
-        better = question("Muon with LVP's rates has a lower loss than a rival", f"than {name}", source=OUR_RESULT)
+        better = question(
+            "Muon with LVP's rates has a lower loss than another optimizer or other constants",
+            f"than {name}",
+            source=OUR_RESULT,
+        )
         yield Comparison(better, [[rival]], [[muon[LVP_POWER]]])

@@ -80,22 +80,22 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
         edges = [[f"η at {name}"] * (each is not None and each.at_edge) for name, each in selected]
     own = f"t interval over {len(config.seeds)} seeds; {own}"
     of_tuning = "; the interval allows for the tuning" if config.rates else ""
-    statement = f"at d {config.width} the ratio √d has a lower loss than one rate for all"
+    statement = f"at d {config.width} the loss is lower with η_E = √d η than with one rate for all matrices"
     per_token: dict[str, Any] = {"statement": statement, "claimed": ABOVE_ZERO, "unit": "nats per token"}
     per_token |= _from_paper(config, "figures 4 and 5", "> 0")
-    question = Question(variant="at the end", note=f"{UNIT}{of_tuning}; {own}", **per_token)
+    question = Question(variant="loss per token, at the end", note=f"{UNIT}{of_tuning}; {own}", **per_token)
     yield Asked(question, difference(*([[tuned(table, config, ratio)]] for ratio in ratios)), "", *edges)
     note = f"{UNIT}, least of {len(config.measured_steps)} measured steps; {own}"
-    question = Question(variant="at every measured step", note=note, **per_token)
+    question = Question(variant="loss per token, at every measured step", note=note, **per_token)
     lead = np.subtract(*(validation_curves(table, config, ratio, own_rate=True) for ratio in ratios))
     yield Asked(question, _least(lead), "", *edges)
     by_word = np.subtract(*(np.log(word_perplexities(table, config, ratio)) for ratio in ratios))
     per_word = per_token | {"unit": "ln perplexity by word"}
     note = f"difference in ln of word-level perplexity, at the end of training; {own}"
-    question = Question(variant="by word, at the end", note=note, **per_word)
+    question = Question(variant="ln of word-level perplexity, at the end", note=note, **per_word)
     yield Asked(question, Measurement.over_seeds(by_word[:, -1]), "", *edges)
     note = f"difference in ln of word-level perplexity, least of {by_word.shape[1]} scored steps; {own}"
-    question = Question(variant="by word, at every scored step", note=note, **per_word)
+    question = Question(variant="ln of word-level perplexity, at every scored step", note=note, **per_word)
     untested = "" if config.scored_points else "words are scored only at the end of training"
     yield Asked(question, _least(by_word), untested, *edges)
 

@@ -93,7 +93,7 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
     neurons, joint = (Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES)
     question = Question(
         statement=f"a batch of {PAPER_BATCH} sequences of {config.context} tokens exceeds the inverse signal-to-noise "
-        f"ratio 1/φ in {NEARLY_ALL:.0%} of training or more",
+        f"ratio 1/φ in at least {NEARLY_ALL:.0%} of training",
         variant=name,
         source=SOURCE,
         paper_value="nearly 1",

@@ -17,7 +17,7 @@ from lvp.experiments.tied.config import GROUPS, Config, Group, groups, label, ru
 from lvp.training import Run
 
 STATEMENTS = {  # choice → that it has a lower loss than the choice before it
-    "tied": "a tied matrix has a lower loss with a rule's init and rate for a tied matrix than with those for the head",
+    "tied": "a tied matrix has a lower loss with the init and rate of docs/tied.md than with the rule's for the head",
     "bounded": "a tied matrix has a lower loss if its logits are also multiplied by 1/√d",
 }
 NOTE = "difference in validation bits per byte; each group at its own tuned rate; the interval allows for the tuning"

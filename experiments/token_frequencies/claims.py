@@ -16,7 +16,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     larger = larger_half(table)
     peak = growth(larger, "peak_ratio")
     ratio = Question(
-        statement="at large m the top token's squared frequency over the mean square grows as m",
+        statement="for large m, the top token's squared frequency over the mean square is proportional to m",
         source=f"{OUR_RESULT}, after {PAPER_A}, lemma 1 and theorem 2",  # which are about Zipf's law
         paper_value=1.0,
         claimed=1.0,
@@ -39,9 +39,9 @@ def claims(table, config: Config, context) -> list[Claim]:
             claimed=(EXCELLENT, 1.0),
             unit="R²",
             note=f"R² in logarithms over tokens that occur, at ranks of equal ratios, at least {EXCELLENT:g} "
-            f"(our threshold); an exponential of rank has {fit.r_squared_of_exponential:.2f}; exponent {frequent:.2f} "
-            f"in the more frequent half of the ranks and {rare:.2f} in the rarer half; the power is off by a factor of "
-            f"up to {fit.factor:.1f}; counted, without sampling error",
+            f"(our threshold); an exponential in the rank has R² = {fit.r_squared_of_exponential:.2f}; exponent "
+            f"{frequent:.2f} in the more frequent half of the ranks and {rare:.2f} in the rarer half; the power is off "
+            f"by a factor of up to {fit.factor:.1f}; counted, without sampling error",
         )
         counted = Measurement(fit.r_squared, (fit.r_squared, fit.r_squared))
         answers.append(question.answer(counted, context, None))

@@ -38,7 +38,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 def _power_of_width(at_steps: str, where: str, note: str) -> Question:
     return Question(
-        statement=f"{at_steps}: the best η_E falls as width^(−1/2), not as width^0 or width^(−1)",
+        statement=f"{at_steps}: the best η_E falls as d^(−1/2), not as d^0 or d^(−1)",
         variant=where,
         source=SOURCE,
         paper_value=None,

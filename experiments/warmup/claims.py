@@ -191,7 +191,9 @@ def _if_held(measure):
                 "the group does not hold the relative representation change (RRC): that of the first update is "
                 f"{first:.1f} times that of later updates"
             )
-        return measure(table, config)._replace(reason=reason)
+        made = measure(table, config)
+        note = f"{made.note}; the group divides by the measured RRC, and not by the paper's estimate (equation 9)"
+        return made._replace(note=note, reason=reason)
 
     return measure_held
 
@@ -291,7 +293,7 @@ HELD, STILL, HIGH_R, HIGH_N = (
 SMALL, LARGE = "LionA, init × 1/3", "LionA, init × 3"
 UNCORRECTED, ALONE = "AdamW, no β₁ correction", "LionAR, high momentum only"
 RRC = "representation_change"
-HIGH = "with high momentum, Nesterov's form and inverse bias correction LionAR needs no warm-up, and LionA needs it"
+HIGH = "with high momentum, Nesterov's form and inverse bias correction, LionAR needs no warm-up but LionA does"
 
 
 def questions(config: Config) -> list[GroupQuestion]:
@@ -308,7 +310,7 @@ def questions(config: Config) -> list[GroupQuestion]:
         ),
         GroupQuestion(
             (A,),
-            "AdamW without warm-up trains faster at first than with warm-up at one rate",
+            "at the same rate, AdamW trains faster at first without warm-up than with it",
             "section 3",
             _faster,
             ABOVE_ZERO,
@@ -344,7 +346,7 @@ def questions(config: Config) -> list[GroupQuestion]:
         *[
             GroupQuestion(
                 (name,),
-                "the first update is larger than the median at constant rate, by the measure that the paper shows",
+                "without warm-up the first update exceeds the median at constant rate, by the paper's measure",
                 "figures 1 to 3",
                 _early(name, measure),
                 ABOVE_ZERO,
@@ -363,16 +365,24 @@ def questions(config: Config) -> list[GroupQuestion]:
                 "figure 3",
                 _larger_rates(than, factor),
                 ABOVE_ZERO,
-                f"{than} × {LARGER_RATES[than][0]:g} against LionAR × {factor:g}",
+                f"{than} at {LARGER_RATES[than][0]:g} times its best rate, LionAR at {factor:g} times",
             )
             for factor in LARGER_RATES[R]
             for than in (A, N)
         ],
         GroupQuestion(
-            (HELD,), "LionAR that holds the RRC gains nothing from warm-up", "figure 5", _if_held(_gap(HELD)), NO_GAP
+            (HELD,),
+            "LionAR with its relative representation change (RRC) held gains nothing from warm-up",
+            "figure 5",
+            _if_held(_gap(HELD)),
+            NO_GAP,
         ),
         GroupQuestion(
-            (R, HELD), "LionAR that holds the RRC is worse than LionAR", "figure 5", _if_held(_worse(HELD)), ABOVE_ZERO
+            (R, HELD),
+            "LionAR with its relative representation change (RRC) held ends at a higher loss than LionAR",
+            "figure 5",
+            _if_held(_worse(HELD)),
+            ABOVE_ZERO,
         ),
         GroupQuestion(
             (R, STILL), "LionAR without momentum ends at least 0.05 nats above LionAR", "figure 5", _worse(STILL), MUCH

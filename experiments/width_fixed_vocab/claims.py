@@ -82,7 +82,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _mup_init(table, config: Config, context, seeds: Seeds, judges: str) -> Claim:
     """Whether μP's init ends at a higher loss than LVP's."""
     question = Question(
-        statement="at LVP's best hidden rate, not tuned again, μP's init ends at a higher loss, in the mean over d",
+        statement="at the hidden rate tuned for LVP, μP's init gives a higher loss than LVP's, in the mean over widths",
         **in_setting(f"{PAPER_A}, section 3.1", "the best init", of_paper=config.widths == PRESETS["paper"].widths),
         claimed=(1.0, np.inf),
         unit="ratio",

@@ -94,11 +94,15 @@ class Claim:
         digits = None
         if 0 < width < math.inf and 1e-4 < width < 1e4:  # for other widths, decimals are not readable
             digits = max(0, 1 - math.floor(math.log10(width)))
-            # An end that rounds to 0 or to a limit would hide whether the interval contains it.
-            hidden = [(end, limit) for limit in (0, *self.limits) for end in (low, high) if end != limit]
-            while digits < 8 and any(round(end, digits) == round(limit, digits) for end, limit in hidden):
-                digits += 1
-        return f"{_text(self.value, digits)} [{_text(low, digits)}, {_text(high, digits)}]"
+        ends = ", ".join(_text(end, self._digits(end, digits)) for end in (low, high))
+        return f"{_text(self.value, digits)} [{ends}]"
+
+    def _digits(self, end: float, digits: int | None) -> int | None:
+        """The decimals of an end of the interval: more if it would round to 0 or to a limit, which hides its side."""
+        others = [limit for limit in (0, *self.limits) if limit != end]
+        while digits is not None and digits < 8 and round(end, digits) in [round(limit, digits) for limit in others]:
+            digits += 1
+        return digits
 
 
 def judge(
@@ -284,7 +288,7 @@ class Finding(NamedTuple):
         """The statement, with the measurements of each verdict if they differ, or with the reason of no test."""
         if self.verdict == NOT_TESTED:
             return f"{self.first.statement} ({self.first.reason})"
-        each = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in self.by_verdict.items())
+        each = " – ".join(f"{verdict}: {'; '.join(names)}" for verdict, names in self.by_verdict.items())
         return f"{self.first.statement} ({each})" if self.differs else self.first.statement
 
 

@@ -73,7 +73,8 @@ class Measurement(NamedTuple):
         if math.isnan(self.value):
             return "–"
         # 12 digits first: 0.04525, computed as 0.04524999… or 0.04525000…, is the same text on every processor.
-        middle, *ends = (format(float(f"{x:.12g}"), spec) for x in (self.value, *(self.interval or ())))
+        known = self.interval if self.interval and not all(map(math.isinf, self.interval)) else ()
+        middle, *ends = (format(float(f"{x:.12g}"), spec) for x in (self.value, *known))
         return f"{middle} [{', '.join(ends)}]" if ends else middle
 
     def in_words(self) -> str:

@@ -316,7 +316,7 @@ def test_the_adaptive_design_has_the_planted_slope():
     # The rate of the last rule lies outside the rates that all seeds train at width 128.
     half, falls, *costs = claims[:5]
     assert [c.verdict for c in (falls, *costs)] == ["supported"] * 2 + ["not tested here"] * 2
-    assert half.verdict == "supported" or "would be supported, but not without width" in half.note
+    assert half.verdict == "supported" or "supported with all, but not without width" in half.note
     assert {c.reason for c in costs[1:]} == {"a rule's rate lies outside the rates that were trained with all seeds"}
     unresolved = kept[kept[EMBEDDING_RATE] != config.embedding_rates("sqrt", config.widths[0])[2]]
     assert [c.verdict for c in width_vocab.claims.claims(unresolved, config, context)[2:4]] == ["unresolved"] * 2

@@ -200,11 +200,11 @@ def test_the_power_of_d_is_recovered(power):
     cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
     moved = (
-        "carried from the smallest to the largest width, the best ratio costs less if it is scaled by d^(1/2) than by "
+        "taken from the smallest to the largest width, the best ratio costs less if scaled by d^(1/2) than by "
         "another power of d"
     )
     for other in (0.0, 1.0):
-        assert answers[f"{moved} ({model}, than as d^{other:g})"] == ("contradicted" if power == other else "supported")
+        assert answers[f"{moved} ({model}, than by d^{other:g})"] == ("contradicted" if power == other else "supported")
     assert "lack of fit" in analysis.summary(table, LAPTOP)
     # The planted η_hidden falls as 1/d.
     falls = answers[
@@ -395,6 +395,12 @@ def test_the_advice_has_the_power_of_m_of_the_same_model():
     advice = fresh_text.EXPERIMENT.blocks(results)["advice-table"]
     for what in ("bytes", "steps"):
         assert f"after equal {what} (d 64, m 512 to 8192) | m^p, p = 0.4" in advice
+    growing = replace(VOCABULARY, widths=(48, 96, 192), vocabs=(384, 768, 1536))
+    of_both = SimpleNamespace(table=trained(growing, Planted(noise=0.001))[0], config=growing)
+    advice = fresh_text.EXPERIMENT.blocks({"growing-wikitext2": of_both} | results)["advice-table"]
+    lines = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in advice.splitlines()}
+    assert [model.rpartition(", ")[2] for model in lines["model"]] == ["m = 1024", "m = 8 d"]
+    assert lines["the ratio follows, after equal bytes (d 64, m 512 to 8192)"][1] == "–"
     assert "m^p" not in fresh_text.EXPERIMENT.blocks({"today-wikitext2": by_width})["advice-table"]
     assert fresh_text.EXPERIMENT.blocks({"vocabulary-wikitext2": by_vocab}) == {}
 

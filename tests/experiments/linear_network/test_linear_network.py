@@ -124,7 +124,7 @@ def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
 
 def supported_with_all_widths(claim):
     """Whether the fit to all widths supports the claim. The claim is unresolved if a fit without one width does not."""
-    return claim.verdict == "supported" or "supported, but not without" in claim.note
+    return claim.verdict == "supported" or "supported with all, but not without" in claim.note
 
 
 @pytest.mark.slow

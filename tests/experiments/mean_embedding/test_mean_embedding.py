@@ -71,13 +71,15 @@ def test_one_seed_tunes_and_the_others_follow_up():
     table = table_of(CONFIG, settings)
     assert set(table["run.seed"]) == {0} and len(table) == 2 * (6 * 6 + 2 * 5)
     more = mean_embedding.analysis.follow_up(table, CONFIG)
-    assert sum(map(len, more.values())) == 2 * 8 * 3
+    assert sum(map(len, more.values())) == 2 * 8 * len(CONFIG.judging_seeds)
     for label, runs in more.items():
         rates = getattr(CONFIG, mean_embedding.config.OPTIMIZERS[label.rsplit(", ", 1)[0]].rates_field)
         assert {run.learning_rates["hidden"] for run in runs} == {rates[1]}
-        assert {run.seed for run in runs} == {1, 2, 3}
+        assert {run.seed for run in runs} == {*CONFIG.judging_seeds}
     scaled = [run for run in more["Adam, untied"] if run.learning_rates["embedding"] > run.learning_rates["hidden"]]
-    assert all(x.learning_rates["embedding"] == 8 * x.learning_rates["hidden"] for x in scaled) and len(scaled) == 3
+    assert all(x.learning_rates["embedding"] == 8 * x.learning_rates["hidden"] for x in scaled) and len(scaled) == len(
+        CONFIG.judging_seeds
+    )
     # A tied matrix trains at the rate of the role output.
     assert any(x.learning_rates["output"] == 8 * x.learning_rates["hidden"] for x in more["Adam, tied"])
 

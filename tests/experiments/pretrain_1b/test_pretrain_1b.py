@@ -23,8 +23,12 @@ CONTEXT = {"experiment": "pretrain_1b", "preset": "laptop", "corpus": "none", "c
 
 # Keys of `verdicts`, with the statements of the claims.
 BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT = (
-    f"at d {CONFIG.width} the ratio √d has a lower loss than one rate for all ({at})"
-    for at in ("at the end", "at every measured step", "by word, at the end", "by word, at every scored step")
+    f"at d {CONFIG.width} the loss is lower with η_E = √d η than with one rate for all matrices ({loss}, at {at})"
+    for loss, ats in (
+        ("loss per token", ("the end", "every measured step")),
+        ("ln of word-level perplexity", ("the end", "every scored step")),
+    )
+    for at in ats
 )
 NEAR = "at the η tuned for √d, √d is within 0.02 nats per token of the best ratio"
 

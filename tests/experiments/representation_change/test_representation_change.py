@@ -134,7 +134,7 @@ def test_claims_follow_the_planted_values():
 
 
 EXCEEDS = (
-    "a batch of 480 sequences of {} tokens exceeds the inverse signal-to-noise ratio 1/φ in 90% of training or more "
+    "a batch of 480 sequences of {} tokens exceeds the inverse signal-to-noise ratio 1/φ in at least 90% of training "
     "(LionAR)"
 )
 ALIGNED = "after the first 5% of steps gradient and momentum are negatively aligned on average (LionAR)"

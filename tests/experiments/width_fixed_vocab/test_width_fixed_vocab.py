@@ -303,7 +303,7 @@ def test_one_width_does_not_decide_a_mean_over_widths(width, verdict):
 
     claim = claims_of(table_of(config, loss), config, CONTEXT)[1]
     assert claim.verdict == verdict and claim.value == pytest.approx(1.057, abs=0.003)
-    noted = "would be supported, but not without width 32 (1.08 [1.08, 1.08]) or width"
+    noted = "supported with all, but not without width 32 (1.08 [1.08, 1.08]) or width"
     assert (noted in claim.note) == (verdict == "unresolved")
 
 

@@ -141,8 +141,8 @@ def test_table_has_one_line_per_claim_and_equal_columns():
         (1234.5, (1200.0, 1300.0), "1234 [1200, 1300]"),
         (0.012345, (0.0120, 0.0129), "0.01235 [0.01200, 0.01290]"),
         (3e-9, (2e-9, 4e-9), "3e−09 [2e−09, 4e−09]"),
-        (0.054, (0.003, 0.105), "0.054 [0.003, 0.105]"),  # two figures would give 0.00 as the lower end
-        (0.009, (-2e-5, 0.0178), "0.00900 [−0.00002, 0.01780]"),
+        (0.054, (0.003, 0.105), "0.05 [0.003, 0.10]"),  # two figures would give 0.00 as the lower end
+        (0.009, (-2e-5, 0.0178), "0.009 [−0.00002, 0.018]"),
         (0.05, (0.0, 0.1), "0.05 [0.00, 0.10]"),
     ],
 )
@@ -151,7 +151,7 @@ def test_numbers_have_the_digits_that_their_interval_supports(value, interval, t
 
 
 @pytest.mark.parametrize(
-    "limits, text", [((), "0.10 [0.05, 0.25]"), ((0.05,), "0.1000 [0.0498, 0.2500]"), ((-0.05,), "0.10 [0.05, 0.25]")]
+    "limits, text", [((), "0.10 [0.05, 0.25]"), ((0.05,), "0.10 [0.0498, 0.25]"), ((-0.05,), "0.10 [0.05, 0.25]")]
 )
 def test_an_end_beside_a_limit_is_told_from_it(limits, text):
     assert claim(value=0.1, interval=(0.0498, 0.25), limits=limits).measured == text
@@ -206,7 +206,7 @@ def test_measurements_of_a_statement_are_one_finding():
     tied, untied = claim(variant="tied"), claim(variant="untied", value=9.0, interval=None, verdict="unresolved")
     (found,) = findings({"a": [tied, untied], "b": [tied]})
     assert found.claims == {"tied, a and b": tied, "untied, a": untied} and found.verdict == SUPPORTED_IN_PART
-    assert "(supported: tied, a and b; unresolved: untied, a)" in found.sentence
+    assert "(supported: tied, a and b – unresolved: untied, a)" in found.sentence
     against = claim(variant="untied", verdict="contradicted")
     assert findings({"a": [tied, against]})[0].verdict == MIXED
     assert findings({"a": [claim(variant="tied", verdict="unresolved"), against]})[0].verdict == CONTRADICTED_IN_PART
