@@ -43,23 +43,23 @@ such as "about", "follows" and "does not depend".
 
 A claimed number is supported if the interval contains it and none of the rivals in the note, and contradicted if the
 interval excludes it. A claimed range ("within", "at most") is supported if the interval lies inside it, and
-contradicted if the interval lies outside. Where two values are compared, a positive difference favours the claim,
-unless the claim says "at most" or "no". A row is "unresolved" if the interval does not decide, or for a reason in its
-note, such as an optimum at the edge of its grid, or a power whose verdict is another one without one width, vocabulary
-or optimum. An optimum is resolved if it lies inside its grid and has an interval. The reason for "not tested here" is
-in the note, or in the list below the tables. Lines that are not tested do not count for the verdict of a row. Five of
-the eight judging seeds of `leaderboard`, `tied`, `muon`, `rate_transfer` and `mean_embedding` were added when the
-result of three was known.
+contradicted if the interval lies outside. Where two values are compared, a positive difference favours the claim. The
+exceptions are claims that a difference is small ("at most", "within", "no", "nothing"). A row is "unresolved" if the
+interval does not decide, or for a reason in its note. Such reasons are an optimum at the edge of its grid, or a verdict
+that changes if one width, vocabulary or optimum is left out. An optimum is resolved if it lies inside its grid and has
+an interval. The reason for "not tested here" is in the note, or in the list below the tables. Lines that are not tested
+do not count for the verdict of a row. Five of the eight judging seeds of `leaderboard`, `tied`, `muon`, `rate_transfer`
+and `mean_embedding` were added when the result of three was known.
 
 `laptop-wikitext2` is the preset `laptop` on WikiText-2, and `adaptive` is a design that adds rates around the best one.
 `workstation`, `today`, `vocabulary`, `growing` and `practice` are further presets for CPUs. The corpus `python-docs` is
 the text of Python's library, and `zipf` is random tokens with frequencies 1/rank. "Rows × √d" multiplies the token rows
 by √d before positions are added, "rows plain" does not, and "rows / RMS" divides each by its RMS. Equation 1 of Hayou &
-Liu has plain rows. They do not say whether their runs multiply them. Models named "LayerNorm, sinusoidal" have rows ×
-√d, and models named "RMSNorm, rotary" have plain rows. η_E is the rate of the embedding, m the vocabulary and d the
-width. A "power of d" is the exponent p of d^p. A "relative excess loss" of 0.05 is 5 % of the loss. LVP, SP, μP and the
-other rules of init and rates are in [choose a rule](choose_a_rule.md). LionA and LionAR are optimizers of Kosson,
-Messmer & Jaggi ([warm-up](warmup.md)). "digits" are the handwritten digits of scikit-learn.
+Liu has plain rows. The paper does not say whether its runs multiply the rows by √d. Models named "LayerNorm,
+sinusoidal" have rows × √d, and models named "RMSNorm, rotary" have plain rows. η_E is the rate of the embedding, m the
+vocabulary and d the width. A "power of d" is the exponent p of d^p. A "relative excess loss" of 0.05 is 5 % of the
+loss. LVP, SP, μP and the other rules of init and rates are in [choose a rule](choose_a_rule.md). LionA and LionAR are
+optimizers of Kosson, Messmer & Jaggi ([warm-up](warmup.md)). "digits" are the handwritten digits of scikit-learn.
 """
 GALLERY_HEAD = """# Gallery
 

@@ -1,4 +1,4 @@
-"""Claims about the power of the width that optima follow. No single width may decide them."""
+"""Claims about powers and other values over several settings. No single setting may decide them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

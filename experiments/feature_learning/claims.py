@@ -73,6 +73,13 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement, di
             without = {
                 f"width {width:g}": _power_of(np.delete(points, at, axis=1)) for at, width in enumerate(points[0])
             }
+            note = (
+                f"measured power of d minus that of the exact form, within {POWER}; δ_E, δ_W: change of a token's "
+                f"output by one step of the embedding E, or of the projection W, alone; one-hot targets, under LVP at "
+                f"{GROWING}; sign: of the gradient; square, cross-entropy: the loss; theorem 1 is about one step under "
+                "assumption 2; its exact form is in docs/theory.md"
+            )
+            rest = range_without([measured.value for measured in without.values()], "width", decimals=3)
             question = Question(
                 statement=f"after {steps_in_words(config)} of training δ_E and δ_W grow with d as theorem 1's exact "
                 f"form does, power within {POWER:g}",
@@ -81,11 +88,7 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement, di
                 claimed=(-POWER, POWER),
                 variant=f"{PARTS[part]}, {group}",
                 unit="difference of powers",
-                note=f"measured power of d minus that of the exact form, within {POWER}; δ_E, δ_W: change of a token's "
-                f"output by one step of the embedding E, or of the projection W, alone; one-hot targets, under LVP at "
-                f"{GROWING}; sign: of the gradient; square, cross-entropy: the loss; theorem 1 is about one step under "
-                "assumption 2; its exact form is in docs/theory.md; "
-                + range_without([measured.value for measured in without.values()], "width"),
+                note="; ".join(filter(None, (note, rest))),
             )
             yield question, _power_of(points), without
 

@@ -60,7 +60,9 @@ def claims(table, config: Config, context) -> list[Claim]:
             for question, fit, without in _of_vocab(where, readings):
                 claim = question.answer(fit.power, context, seeds)
                 answers.append(slope_claims.unless_on_one(claim, question, without))
-        compared = len(config.shapes) == 1 and len(config.groups) > 1  # with the first group, a shape of another preset
+        first = GROUPS[config.groups[0]]  # at a shape of another preset
+        constant = first.optimizer == "adam" and not first.scheduled
+        compared = len(config.shapes) == 1 and len(config.groups) > 1 and constant
         if not (compared and name == config.groups[0]):
             asked += _of_costs(where, readings)
         if compared and name != config.groups[0]:
@@ -214,7 +216,7 @@ def _in_percent(cost: Measurement) -> Measurement:
 
 
 def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
-    """Whether the best ratio of a group is within a factor of the best ratio of the first group."""
+    """Whether the best ratio of a group is within a factor of that of Adam at constant rates, the first group."""
     ratios, variance = [], 0.0
     for each in (reading, base):
         best = each.best.optimum

@@ -71,7 +71,7 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
         if f"{name}, frozen biases" not in config.groups:
             continue
         frozen, frozen_at_one = (dead(table, config, f"{name}, frozen biases", scale) for scale in (top, 1.0))
-        less = question(f"{name}, × {top:g}, unfrozen minus frozen", "> 0", ABOVE_ZERO)
+        less = question(f"{name}, × {top:g}, without minus with frozen biases", "> 0", ABOVE_ZERO)
         yield less, Measurement.over_seeds(unfrozen - frozen)
         limit = f"; at most {PREVENTED:g} counts as prevented"
         none = question(f"{name}, frozen, × {top:g} minus × 1", "mitigated", (-np.inf, PREVENTED), limit)
@@ -91,8 +91,8 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
     excepted = [(name, scale) for name, scale in groups if scale != config.largest or GROUPS[name].frozen]
     falls = "final accuracy falls with the fraction of dead ReLUs"
     unrelated = (
-        f"without the runs at × {config.largest:g} with free biases, final accuracy and stable rank have a correlation "
-        f"of at most {UNRELATED:g} in size"
+        f"except for the runs at × {config.largest:g} without frozen biases, final accuracy and stable rank have a "
+        f"correlation of at most {UNRELATED:g} in size"
     )
     for statement, place, said, values, claimed, used in (
         (falls, "section 7", "correlates", dead, BELOW_ZERO, groups),

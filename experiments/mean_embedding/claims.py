@@ -131,13 +131,13 @@ def _both_papers(table, config: Config) -> Iterator[Asked]:
         plain, scaled, coupled = (tuned_runs(table, config, name, head) for name in names)
         drifts = [at_last_step(rows, EMBEDDING_PATH[head], "mean_drift") for rows in (plain, scaled, coupled)]
         question = Question(
-            statement="under Adam the embedding's mean row drifts more if the embedding's rate is √d times the others",
+            statement="under Adam the embedding's mean row drifts more if its rate is √d times the other rates",
             variant=matrix,
             source=OUR_RESULT,
             paper_value=None,
             claimed=(0.0, np.inf),
             unit="drift / norm of a row",
-            note=f"that at √d minus that at one rate; {DRIFT}; {OWN_RATE}",
+            note=f"drift at √d times the rate minus drift at one rate; {DRIFT}; {OWN_RATE}",
         )
         yield question, _difference(drifts[1], drifts[0]), ""
         question = Question(
@@ -148,7 +148,7 @@ def _both_papers(table, config: Config) -> Iterator[Asked]:
             paper_value=None,
             claimed=(0.0, np.inf),
             unit="drift / norm of a row",
-            note=f"that of Adam minus that of Coupled Adam; {DRIFT}; {OWN_RATE}",
+            note=f"drift under Adam minus drift under Coupled Adam; {DRIFT}; {OWN_RATE}",
         )
         yield question, _difference(drifts[0], drifts[2]), ""
 

@@ -12,7 +12,7 @@ from lvp.experiments.rate_transfer.config import Config
 
 AFTER = f"{OUR_RESULT}, after Kalra & Barkeshli 2026, abstract"  # whose models are larger
 SP, FAST, MUP, LVP = "SP", "SP (embedding × d)", "μP", "LVP"
-CONSTANT = "base rate: the hidden rate at the base width, from which the rule computes all rates"
+BASE_RATE = "base rate: the hidden rate at the base width, from which the rule computes all rates"
 SHARE = 0.5  # of μP's gain over SP: "the overwhelming benefit"
 INVARIANT = 0.25  # largest power of the width of a constant that is "approximately scale invariant"
 
@@ -57,7 +57,7 @@ def _of_losses(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
 
 
 def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Iterator[Claim]:
-    """The claims about the power of the width in the best constant."""
+    """The claims about the power of the width in the best base rate."""
     seeds = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
         statement="SP's best base rate falls less with the width if the embedding's rate is multiplied by d",
@@ -65,7 +65,7 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
         paper_value="> 0",
         claimed=ABOVE_ZERO,
         unit="difference of powers",
-        note=f"power of d with the embedding's rate times d, minus power of d of SP; {CONSTANT}",
+        note=f"power of d with the embedding's rate times d, minus power of d of SP; {BASE_RATE}",
     )
     yield less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, seeds)
     for name in (MUP, LVP):  # the abstract is about μP
@@ -77,7 +77,7 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
             claimed=(-INVARIANT, INVARIANT),
             variant=name,
             unit="power of d",
-            note=CONSTANT,
+            note=BASE_RATE,
         )
         yield slope_claims.answer(invariant, list(widths), [x.optimum for x in widths.values()], context, seeds)
 

@@ -138,13 +138,18 @@ def regular(config: Config, made: Sequence[Point]) -> list[Point]:
     return [p for p in made if (p.variant.positions, p.variant.optimizer) == (start.positions, start.optimizer)]
 
 
+def fitted_points(config: Config, made: Sequence[Point]) -> list[Point]:
+    """The regular points whose optimum is resolved and whose model adds positions."""
+    return [p for p in regular(config, made) if p.optimum.resolved and p.added > 0]
+
+
 def exponents(config: Config, made: Sequence[Point]) -> dict[str, Measurement]:
     """Factor → power of the best rate, fitted to the resolved optima of the regular points together.
 
     The factors are the first five of `QUANTITIES`. A factor that does not vary among these points is unknown.
     """
     factors = list(QUANTITIES)[:5]
-    used = [p for p in regular(config, made) if p.optimum.resolved and p.added > 0]
+    used = fitted_points(config, made)
     values = {name: [p.quantities[name] for p in used] for name in factors}
     varied = {name: column for name, column in values.items() if len(set(np.round(np.log(column), 6))) > 1}
     fitted = {name: Measurement(math.nan, None) for name in factors}

@@ -7,11 +7,11 @@ from lvp.experiments.row_growth.analysis import (
     LAW,
     best_rival,
     exponents,
+    fitted_points,
     later_losses,
     optimizer_ratio,
     points,
     prefix_exponent,
-    regular,
     spreads,
 )
 from lvp.experiments.row_growth.config import OPTIMIZERS, Config
@@ -54,7 +54,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             note=note,
         ).answer(law.width, context, seeds)
     ]
-    used = [p for p in regular(config, made) if p.optimum.resolved and p.added > 0]
+    used = fitted_points(config, made)
     without = {p.variant.label: exponents(config, [other for other in used if other is not p]) for p in used}
     for name, rivals in RIVALS.items():
         power, others = LAWS[LAW].get(name, 0.0), {label: powers[name] for label, powers in without.items()}

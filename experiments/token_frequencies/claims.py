@@ -3,6 +3,7 @@
 from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
+from lvp.experiments.common import slope_claims
 from lvp.experiments.token_frequencies.analysis import by_vocab, growth, larger_half, power_law_fit
 from lvp.experiments.token_frequencies.config import Config
 
@@ -25,7 +26,12 @@ def claims(table, config: Config, context) -> list[Claim]:
         note=f"power of m in the larger half of the vocabularies (m = {', '.join(map(str, larger['run.vocab']))}), "
         f"because the order is that of large m; in all vocabularies {in_words(growth(table, 'peak_ratio'))}",
     )
-    answers = [ratio.answer(Measurement(peak.slope, peak.interval), context, None)]
+    without = {}
+    for m in larger["run.vocab"]:
+        rest = growth(larger[larger["run.vocab"] != m], "peak_ratio")
+        without[f"m {m}"] = Measurement(rest.slope, rest.interval)
+    claim = ratio.answer(Measurement(peak.slope, peak.interval), context, None)
+    answers = [slope_claims.unless_on_one(claim, ratio, without)]
     rows = {row["run.vocab"]: row for row in by_vocab(table).to_dict("records")}
     for vocab in (m for m in FIGURE_2 if m in rows and context["corpus"] == "wikitext2"):
         fit = power_law_fit(rows[vocab])

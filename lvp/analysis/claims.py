@@ -98,7 +98,7 @@ class Claim:
         return f"{_text(self.value, digits)} [{ends}]"
 
     def _digits(self, end: float, digits: int | None) -> int | None:
-        """The decimals of an end of the interval: more if it would round to 0 or to a limit, which hides its side."""
+        """The decimals of an end of the interval: so many that it does not round to 0 or to a limit."""
         others = [limit for limit in (0, *self.limits) if limit != end]
         while digits is not None and digits < 8 and round(end, digits) in [round(limit, digits) for limit in others]:
             digits += 1
@@ -325,8 +325,8 @@ def headline(found: Sequence[Finding]) -> str:
     """What was found, for the title of a figure.
 
     The first statement of each of the first two verdicts that decide something, one a line. Without these it is the
-    first unresolved statement, else the first that is not tested. If only some measurements decide, they are named, or
-    counted if they are many.
+    first unresolved statement, else the first that is not tested. If other measurements do not
+    decide, those that decide are named, or counted if there are three or more.
     """
     first: dict[str, str] = {}
     for finding in found:

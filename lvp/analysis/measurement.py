@@ -69,11 +69,14 @@ class Measurement(NamedTuple):
         return Measurement(self.value, (min(low, other_low), max(high, other_high)))
 
     def text(self, spec: str = ".3g") -> str:
-        """`value [low, high]` with numbers in the format `spec`; "–" for an unknown value."""
+        """`value [low, high]` with numbers in the format `spec`; "–" for an unknown value.
+
+        The value stands alone without an interval, or with one that is open at both ends.
+        """
         if math.isnan(self.value):
             return "–"
-        # 12 digits first: 0.04525, computed as 0.04524999… or 0.04525000…, is the same text on every processor.
         known = self.interval if self.interval and not all(map(math.isinf, self.interval)) else ()
+        # 12 digits first: 0.04525, computed as 0.04524999… or 0.04525000…, is the same text on every processor.
         middle, *ends = (format(float(f"{x:.12g}"), spec) for x in (self.value, *known))
         return f"{middle} [{', '.join(ends)}]" if ends else middle
 

@@ -15,6 +15,7 @@ from lvp.experiments.common.shape_powers import slices, slope_along
 from lvp.experiments.linear_network import analysis, calculation
 from lvp.models import linear
 from lvp.training import records
+from tests.experiments.common.verdicts import supported_with_all
 
 CONTEXT = {"experiment": "linear_network", "preset": "none", "corpus": "none", "commit": "none"}
 CONFIG = dataclasses.replace(
@@ -122,11 +123,6 @@ def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
     return records.table(rows)
 
 
-def supported_with_all_widths(claim):
-    """Whether the fit to all widths supports the claim. The claim is unresolved if a fit without one width does not."""
-    return claim.verdict == "supported" or "supported with all, but not without" in claim.note
-
-
 @pytest.mark.slow
 def test_planted_powers_are_recovered_and_judged():
     power = {"plain": 0.0, "normalized": -0.5}
@@ -135,13 +131,13 @@ def test_planted_powers_are_recovered_and_judged():
     growing, held, vocab = claims[::3], claims[1::3], claims[2::3]
     assert len(growing) == len(vocab) == len(CONFIG.rows) * len(CONFIG.steps)
     assert {claim.verdict for claim in vocab} == {"supported"} and {claim.verdict for claim in held} == {"contradicted"}
-    assert sum(map(supported_with_all_widths, growing)) >= 5  # 1 of 20 intervals may miss its power
+    assert sum(map(supported_with_all, growing)) >= 5  # 1 of 20 intervals may miss its power
     assert growing[0].value == pytest.approx(0, abs=0.02) and growing[-1].value == pytest.approx(-0.5, abs=0.02)
     aligned = planted(CONFIG, {"plain": -0.5, "normalized": -1.0}, 0.3, np.random.default_rng(0))
     claims = linear_network.claims.claims(aligned, CONFIG, CONTEXT)
     growing, held, vocab = claims[::3], claims[1::3], claims[2::3]
     assert {claim.verdict for claim in (*growing, *vocab)} == {"contradicted"}
-    assert sum(map(supported_with_all_widths, held)) >= 5
+    assert sum(map(supported_with_all, held)) >= 5
     assert growing[0].value == pytest.approx(-0.2, abs=0.03)  # at m = 8 d the powers of d and of m add up
     assert held[0].value == pytest.approx(-0.5, abs=0.02) and vocab[0].value == pytest.approx(0.3, abs=0.02)
 

@@ -97,9 +97,10 @@ def followed(config):
 
 
 LARGER_RATES = [
-    f"without warm-up, a rate above the best costs AdamW and LionA more loss than LionAR ({name} × 2 against {other})"
+    "without warm-up, a rate above the best costs AdamW and LionA more loss than LionAR "
+    f"({name} at 2 times its best rate, LionAR at {factor} times)"
     for name in ("AdamW", "LionA")
-    for other in ("LionAR × 2", "LionAR × 4")
+    for factor in (2, 4)
 ]
 HIGH = warmup.claims.HIGH
 LASTING = "without warm-up AdamW ends at a higher loss (than with the best warm-up)"
@@ -178,14 +179,14 @@ def test_claims_reverse_with_the_data(monkeypatch):
     assert wrong == {
         "under LionA and LionAR warm-up lowers the final loss less than under AdamW (LionA)",
         "under LionA and LionAR warm-up lowers the final loss less than under AdamW (LionAR)",
-        "the first update is larger than the median at constant rate, by the measure that the paper shows (LionAR, "
+        "without warm-up the first update exceeds the median at constant rate, by the paper's measure (LionAR, "
         "relative change of representations)",
         "LionAR without momentum ends at least 0.05 nats above LionAR",
         f"{HIGH} (LionAR)",
         "without warm-up AdamW ends at a higher loss (than with the best warm-up)",
         "without warm-up AdamW ends at a higher loss (than with 20% of warm-up)",
         "without warm-up AdamW ends at a higher loss (than with 5% of warm-up)",
-        "AdamW without warm-up trains faster at first than with warm-up at one rate",
+        "at the same rate, AdamW trains faster at first without warm-up than with it",
         "without warm-up AdamW ends at a higher loss (than with 20% of warm-up at the same rate)",
         "the excess of AdamW's first updates comes mostly from the correction of β₁'s bias",
         "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",

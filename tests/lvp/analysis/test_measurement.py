@@ -43,6 +43,7 @@ def test_the_exponential_keeps_the_interval_ordered():
 def test_the_last_bits_of_a_number_do_not_change_its_text(relative):
     """0.04525 is in the middle of two texts. The controls are on each side of it."""
     assert Measurement(0.04525 * (1 + relative), None).text() == Measurement(0.04525, None).text()
+    assert Measurement(2.0, (-math.inf, math.inf)).text() == "2"
     assert [Measurement(x, None).text() for x in (0.045249, 0.045251)] == ["0.0452", "0.0453"]
 
 
