@@ -1,6 +1,7 @@
 """Fixtures: sweeps of three runs in the test's process, and an S3 server with a proxy (`tests.faults.s3`)."""
 
 import contextlib
+import fcntl
 import functools
 import shutil
 from types import SimpleNamespace
@@ -18,6 +19,8 @@ from tests.sweeps.running import TINY, outcomes
 
 SMALL = TINY | {"widths": "16", "seeds": "0", "steps": "8"}
 OPTIONS = {"executor": "inline", "pack": 1, "quiet": True}
+SIX = {"widths": "16", "steps": "20000"}  # six runs of several seconds, so that many kills hit one
+RUN = ("run", "width_vocab", "--preset", "smoke", "--threads", "1", "--checkpoint-seconds", "0.3", "--quiet")
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +75,17 @@ def whole(small, tmp_path_factory):
     small(out)
     assert len(outcomes(out)) == 3
     return out
+
+
+@pytest.fixture(scope="session")
+def six_runs(command, shared):
+    """The outcomes of an undisturbed sweep of `SIX`. One worker process of pytest-xdist runs it."""
+    out = shared / "six-runs"
+    with open(shared / "six-runs.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = command(*RUN, "--executor", "local", "--out", out, **SIX)  # the second time it has its records
+    assert done.returncode == 0, done.stderr
+    return outcomes(out)
 
 
 @pytest.fixture

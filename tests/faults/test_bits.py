@@ -55,7 +55,7 @@ def test_a_damaged_file_is_refused_or_reads_the_same(file, count, tmp_path):
     assert read(path) == whole
 
 
-@pytest.mark.parametrize("count", [5, slow(300)])
+@pytest.mark.parametrize("count", [5, slow(100)])
 def test_a_damaged_checkpoint_reads_the_same_or_is_passed_over(count, tmp_path, caplog):
     store = Store(tmp_path)
     store.save(CONFIGURATION, 1, STATE, [])

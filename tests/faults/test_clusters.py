@@ -11,8 +11,9 @@ import pytest
 
 from lvp.training import records
 from tests.faults.clusters import Cluster, Node
+from tests.faults.conftest import RUN, SIX
 from tests.faults.ledger import Watched
-from tests.faults.test_kills import RUN, SIX, ends_before_a_save, six_runs  # noqa: F401  fixture
+from tests.faults.test_kills import ends_before_a_save
 from tests.sweeps.running import outcomes
 
 pytestmark = pytest.mark.slow
@@ -52,7 +53,7 @@ def kill_raylet(node: Node) -> None:
 
 @pytest.mark.parametrize("cluster", [0], indirect=True, ids=[""])  # so that every save is the node's
 @pytest.mark.parametrize("fault, kill", [("actor", kill_actor), ("raylet", kill_raylet), ("node", Node.kill)])
-def test_a_killed_part_of_a_cluster_only_delays_a_sweep(six_runs, command, cluster, tmp_path, fault, kill):  # noqa: F811
+def test_a_killed_part_of_a_cluster_only_delays_a_sweep(six_runs, command, cluster, tmp_path, fault, kill):
     """Three times after a save. The node is replaced."""
     out, node = tmp_path / "out", cluster.add()
     watched, process = Watched(out), start(command, cluster, out)
@@ -72,7 +73,7 @@ def test_a_killed_part_of_a_cluster_only_delays_a_sweep(six_runs, command, clust
     assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
 
 
-def test_a_killed_head_ends_the_driver_with_one_line(six_runs, command, cluster, tmp_path):  # noqa: F811
+def test_a_killed_head_ends_the_driver_with_one_line(six_runs, command, cluster, tmp_path):
     """While the driver trains, connects, or starts its workers. Ray may end the process with its own message. The same
     command continues the sweep."""
     watched = Watched(out := tmp_path / "out")
@@ -94,7 +95,7 @@ def test_a_killed_head_ends_the_driver_with_one_line(six_runs, command, cluster,
     watched.assert_whole("head of a Ray cluster is killed", 3, six_runs)
 
 
-def test_a_clock_that_is_wrong_changes_nothing(six_runs, command, cluster, tmp_path):  # noqa: F811
+def test_a_clock_that_is_wrong_changes_nothing(six_runs, command, cluster, tmp_path):
     variables = libfaketime.get_reload_information()[1] | {"FAKETIME": "-1h"}
     cluster.add(*(f"{name}={value}" for name, value in variables.items()))
     watched = Watched(out := tmp_path / "out")

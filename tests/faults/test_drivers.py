@@ -13,8 +13,8 @@ from lvp.files.places import Directory
 from lvp.sweeps import commands
 from lvp.sweeps.store import Store
 from lvp.sweeps.work import Worker
+from tests.faults.conftest import RUN, SIX
 from tests.faults.ledger import Watched
-from tests.faults.test_kills import RUN, SIX, six_runs  # noqa: F401  fixture
 from tests.sweeps.running import outcomes
 
 # --- two drivers -------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_two_drivers_at_once(small, whole, trained, tmp_path, request, place, ch
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["local", "ray"])
 @pytest.mark.parametrize("place", ["directory", "bucket"])
-def test_two_commands_at_once(six_runs, command, tmp_path, request, place, executor):  # noqa: F811
+def test_two_commands_at_once(six_runs, command, tmp_path, request, place, executor):
     out = tmp_path / "out" if place == "directory" else request.getfixturevalue("address")
     watched = Watched(out)
     drivers = []

@@ -11,13 +11,11 @@ import pytest
 
 from lvp.sweeps.store import Store
 from tests.faults.clusters import kill_all
+from tests.faults.conftest import RUN, SIX
 from tests.faults.kill_points import Killed
 from tests.faults.ledger import Watched
 from tests.sweeps.running import outcomes
 
-SIX = {"widths": "16", "steps": "20000"}  # six runs of several seconds, so that many kills hit one
-OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.3", "--quiet")
-RUN = ("run", "width_vocab", "--preset", "smoke", *OPTIONS)
 WORKERS = ("lvp.sweeps.work", "ray::ResourceTrainable")  # in the command lines of worker processes
 
 
@@ -53,15 +51,6 @@ def kill_machine(process: subprocess.Popen) -> bool:
 
 
 KINDS = {"driver": kill_driver, "worker": kill_worker, "machine": kill_machine}  # they return whether they killed
-
-
-@pytest.fixture(scope="module")
-def six_runs(command, tmp_path_factory):
-    """The outcomes of the undisturbed sweep."""
-    out = tmp_path_factory.mktemp("six-runs") / "out"
-    done = command(*RUN, "--executor", "local", "--out", out, **SIX)
-    assert done.returncode == 0, done.stderr
-    return outcomes(out)
 
 
 def saved(store: Store) -> set[str]:

@@ -65,9 +65,9 @@ def test_every_paper_setting_traces_and_has_its_parameter_count(paper):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paper", PAPER, ids=lambda c: c.label)
+@pytest.mark.parametrize("paper", [PAPER[0], PAPER[4], PAPER[5]], ids=lambda c: c.label)
 def test_paper_settings_run_two_steps(paper):
-    """Trains with batch 1 and one layer."""
+    """Trains the smallest and the largest width, and both readings, with batch 1 and one layer."""
     setting = dataclasses.replace(
         paper.setting,
         batch=1,
