@@ -42,14 +42,16 @@ fixed limit. The numbered notes below the tables say how each value is measured.
 such as "about", "follows" and "does not depend".
 
 A claimed number is supported if the interval contains it and none of the rivals in the note, and contradicted if the
-interval excludes it. A claimed range ("within", "at most") is supported if the interval lies inside it, and
-contradicted if the interval lies outside. Where two values are compared, a positive difference favours the claim. The
-exceptions are claims that a difference is small ("at most", "within", "no", "nothing"). A row is "unresolved" if the
-interval does not decide, or for a reason in its note. Such reasons are an optimum at the edge of its grid, or a verdict
-that changes if one width, vocabulary or optimum is left out. An optimum is resolved if it lies inside its grid and has
-an interval. The reason for "not tested here" is in the note, or in the list below the tables. Lines that are not tested
-do not count for the verdict of a row. Five of the eight judging seeds of `leaderboard`, `tied`, `muon`, `rate_transfer`
-and `mean_embedding` were added when the result of three was known.
+interval excludes it. A claimed range ("at most", or a power "within 0.25") is supported if the interval lies inside it
+and contains no rival, and contradicted if the interval lies outside. Where two values are compared, a positive
+difference favours the claim. The exceptions are claims that a difference is small ("at most", "within", "no",
+"nothing"). A row is "unresolved" if the interval does not decide, or for a reason in its note. Such reasons are an
+optimum at the edge of its grid, or a verdict that changes if one width, vocabulary or optimum is left out
+([statistics](statistics.md#verdicts) names the values that are not judged again). Seeds that select a setting do not
+judge it. An optimum is resolved if it lies inside its grid and has an interval. The reason for "not tested here" is in
+the note, or in the list below the tables. Lines that are not tested do not count for the verdict of a row. Five of the
+eight judging seeds of `leaderboard`, `tied`, `muon`, `rate_transfer` and `mean_embedding` were added when the result of
+three was known.
 
 `laptop-wikitext2` is the preset `laptop` on WikiText-2, and `adaptive` is a design that adds rates around the best one.
 `workstation`, `today`, `vocabulary`, `growing` and `practice` are further presets for CPUs. The corpus `python-docs` is

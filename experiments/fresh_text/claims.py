@@ -80,7 +80,8 @@ def _growths(
     for unit, entered in units.items():
         fit = law(config, readings, entered)
         question = Question(
-            statement=f"the best ratio η_E/η_hidden grows as d^(1/2), power within {NEAR:g}, not as d^0 or d",
+            statement=f"on text read once the best ratio η_E/η_hidden grows as d^(1/2), power within {NEAR:g}, not as "
+            "d^0 or d",
             source=f"{OUR_RESULT}, after {HAYOU}",
             paper_value=HALF,
             claimed=_near(HALF),
@@ -146,8 +147,8 @@ def _of_powers(
             return measured(100 * (costs[power] - costs[HALF]))
 
         question = Question(
-            statement="taken from the smallest to the largest width, the best ratio costs less if scaled by d^(1/2) "
-            "than by another power of d",
+            statement="at the largest width, the smallest width's best ratio η_E/η_hidden costs less if multiplied by "
+            "(width ratio)^(1/2) than by another power",
             variant=f"{where}, than by d^{power:g}",
             source=f"{OUR_RESULT}, after {HAYOU}; {LATER}",
             paper_value=None,
@@ -227,8 +228,8 @@ def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
     known = np.isfinite(difference) and np.isfinite(half)
     measured = Measurement.plus_minus(difference, half).exp() if known else Measurement(np.nan, None)
     question = Question(
-        statement="with a schedule and decay, or with Muon, the best η_E/η_hidden is within a factor of "
-        f"{FACTOR:g} of Adam's at constant rates",
+        statement="with warm-up, cool-down and weight decay, or with Muon, the best η_E/η_hidden is within a factor of "
+        f"{FACTOR:g} of constant-rate Adam's",
         variant=f"{reading.group.label}, d {reading.shape.width}, m {reading.shape.vocab}",
         source=OUR_RESULT,
         paper_value=None,

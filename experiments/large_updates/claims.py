@@ -91,8 +91,8 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
     excepted = [(name, scale) for name, scale in groups if scale != config.largest or GROUPS[name].frozen]
     falls = "final accuracy falls with the fraction of dead ReLUs"
     unrelated = (
-        f"except for the runs at × {config.largest:g} without frozen biases, final accuracy and stable rank have a "
-        f"correlation of at most {UNRELATED:g} in size"
+        f"except at × {config.largest:g} without frozen biases, final accuracy and stable rank have a correlation of "
+        f"at most {UNRELATED:g} in size"
     )
     for statement, place, said, values, claimed, used in (
         (falls, "section 7", "correlates", dead, BELOW_ZERO, groups),

@@ -12,7 +12,7 @@ from lvp.experiments.common.transferred_entries import Entry, chosen_entries
 from lvp.experiments.leaderboard.analysis import Reading, read
 from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Config, references
 
-TUNED = "tuned at the base size only"
+TUNED = "tuned at one small size"
 
 
 def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> list[Claim]:
@@ -26,14 +26,15 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     interval = f"the interval allows for the tuning; t interval over {len(config.judging_seeds)} judging seeds"
     near = Question(
-        statement=f"{TUNED}, {RECOMMENDED}'s loss is at every held-out size at most {config.tolerance:.0%} above that "
-        "of rates tuned there",
+        statement=f"{TUNED}, {RECOMMENDED} loses at most {config.tolerance:.0%} to rates tuned there when width, "
+        f"vocabulary, depth, batch or tokens is {config.factor} times larger",
         source=OUR_RESULT,
         paper_value=None,
         claimed=(-np.inf, config.tolerance),
         unit="relative excess loss",
-        note=f"largest relative gap to the references over {len(config.sizes) - 1} sizes; a reference has LVP's init "
-        f"and the best of at most {len(references(config))} settings, tuned at the size; {interval}",
+        note=f"small size: {_in_words(config)}; largest relative gap to the references over {len(config.sizes) - 1} "
+        "larger sizes; a reference has LVP's init and the best of at most "
+        f"{len(references(config))} settings, tuned at the size; {interval}",
     )
     ours = reading.entries[RECOMMENDED]
     of_ours = [f"{RECOMMENDED} at the base"] * ours.at_edge
@@ -46,14 +47,15 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
         if name == RECOMMENDED:
             continue
         less = Question(
-            statement=f"{TUNED}, {RECOMMENDED} has a smaller mean excess loss at the held-out sizes than another rule",
+            statement=f"{TUNED}, {RECOMMENDED} loses less than another rule, on average over sizes with width, "
+            f"vocabulary, depth, batch or tokens {config.factor} times larger",
             variant=f"than {name}" + " (Muon, normalized rows)" * (entries[name].optimizer == "muon"),
             source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,
             unit="relative excess loss",
-            note=f"difference of the mean relative gaps to the references; {interval}; "
-            + "; ".join(filter(None, (_without_one(reading, name), _other_rules(entries[name])))),
+            note=f"mean relative gap of the other rule to references tuned at each size, minus that of {RECOMMENDED}; "
+            f"{interval}; " + "; ".join(filter(None, (_without_one(reading, name), _other_rules(entries[name])))),
         )
         answer = less.answer(_difference(reading, name), context, seeds)
         if reading.diverged(RECOMMENDED) != reading.diverged(name):
@@ -61,6 +63,12 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             answer = _decided(answer, verdict, diverged)
         answers.append(unless_at_edge(answer, less.claimed, [f"{name} at the base"] * rival.at_edge, of_ours))
     return answers
+
+
+def _in_words(config: Config) -> str:
+    """The base size, in words."""
+    base = config.base
+    return f"d {base.width}, m {base.vocab}, {base.depth} blocks, batch {base.batch}, {base.tokens} tokens"
 
 
 def _without_one(reading: Reading, name: str) -> str:

@@ -50,22 +50,24 @@ def _width_power(setting: str, where: str, rows: str, argument: str, note: str) 
     """The question whether the optimum follows the power of d that `argument` gives for these rows."""
     power = POWERS[argument][rows]
     return Question(
-        statement="linear network: the best η_E has the power of d that docs/theory.md predicts",
+        statement=f"linear network under Adam: the best η_E has the power of d of our {GROWTH} argument ({GROWING}) or "
+        f"{ALIGNMENT} argument (m held)",
         source=f"{OUR_RESULT}, after docs/theory.md",
         paper_value=None,
         variant=f"{where}, {setting}, {in_words(power)}",
         claimed=power,
         rivals=_rivals(power),
         unit="power of d",
-        note=f"docs/theory.md has two arguments without m: {GROWTH}, judged at {GROWING}, and {ALIGNMENT}, judged with "
-        f"m held, as fixed after a sweep with other seeds; here {argument}; {note}",
+        note=f"{GROWTH}: rows grow to RMS 1, or turn if they are divided by their RMS; {ALIGNMENT}: rows move along "
+        "the projection's initial columns (docs/theory.md); which of the two is judged where was fixed after a sweep "
+        f"with other seeds; here {argument}; {note}",
     )
 
 
 def _vocab_power(setting: str, note: str) -> Question:
     """The question whether the optimum does not depend on m."""
     return Question(
-        statement="linear network: the best η_E has a power of m within 0.1 of 0",
+        statement="linear network under Adam: at fixed d the best η_E does not depend on m: power within 0.1 of 0",
         source=f"{OUR_RESULT}, after docs/theory.md",
         variant=setting,
         paper_value=None,

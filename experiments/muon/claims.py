@@ -59,7 +59,7 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
         {power: tuned(table, config, Group(optimizer, power)) for power in config.powers}
         for optimizer in ("Adam", "Muon")
     )
-    ratios = f"{seeds}; ratios d^p with p = {', '.join(f'{power:g}' for power in config.powers)}"
+    ratios = f"{seeds}, and may reach below 0; ratios d^p with p = {', '.join(f'{power:g}' for power in config.powers)}"
     gains = [[each[power].judged] for each, power in ((adam, 0.0), (muon, LVP_POWER), (adam, LVP_POWER), (muon, 0.0))]
     smaller = f"{seeds}; gain under Adam minus gain under Muon: {difference(gains[:2], gains[2:]).in_words()}"
     for optimizer, groups in (("Adam", adam), ("Muon", muon)):

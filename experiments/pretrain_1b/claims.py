@@ -80,7 +80,9 @@ def _against_one_rate(table, config: Config) -> Iterator[Asked]:
         edges = [[f"η at {name}"] * (each is not None and each.at_edge) for name, each in selected]
     own = f"t interval over {len(config.seeds)} seeds; {own}"
     of_tuning = "; the interval allows for the tuning" if config.rates else ""
-    statement = f"at d {config.width} the loss is lower with η_E = √d η than with one rate for all matrices"
+    statement = (
+        f"at d {config.width}, the loss is lower with the embedding at √d times the other rates than with one rate"
+    )
     per_token: dict[str, Any] = {"statement": statement, "claimed": ABOVE_ZERO, "unit": "nats per token"}
     per_token |= _from_paper(config, "figures 4 and 5", "> 0")
     question = Question(variant="loss per token, at the end", note=f"{UNIT}{of_tuning}; {own}", **per_token)

@@ -92,8 +92,8 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
     """Whether the paper's batch exceeds 1/φ."""
     neurons, joint = (Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES)
     question = Question(
-        statement=f"a batch of {PAPER_BATCH} sequences of {config.context} tokens exceeds the inverse signal-to-noise "
-        f"ratio 1/φ in at least {NEARLY_ALL:.0%} of training",
+        statement=f"B φ exceeds 1 in at least {NEARLY_ALL:.0%} of training, with B = {PAPER_BATCH} sequences of "
+        f"{config.context} tokens and φ the gradient's signal-to-noise ratio",
         variant=name,
         source=SOURCE,
         paper_value="nearly 1",

@@ -28,7 +28,7 @@ NAMES = {
     "σ_E √d": "the init std of the rows",
 }
 
-POWERS = "the best η_E depends on each factor by the power that docs/row_growth.md predicts"
+POWERS = "the best η_E varies with each factor as if rows grew to the size of the positions"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -115,7 +115,10 @@ def _with_later_losses(table, config: Config, context) -> Claim:
 
 
 def _in_all_settings(config: Config) -> str:
-    return f"at the best η_E, η_E s √T / RMS(positions) is the same in all settings, within ±{config.tolerance:.0%}"
+    return (
+        "at the best η_E, a row's estimated growth (rate × row factor × √steps) over the positions' RMS is equal "
+        f"everywhere, within ±{config.tolerance:.0%}"
+    )
 
 
 def _number(power: float) -> str:

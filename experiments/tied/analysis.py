@@ -17,10 +17,13 @@ from lvp.experiments.tied.config import GROUPS, Config, Group, groups, label, ru
 from lvp.training import Run
 
 STATEMENTS = {  # choice → that it has a lower loss than the choice before it
-    "tied": "a tied matrix has a lower loss with the init and rate of docs/tied.md than with the rule's for the head",
-    "bounded": "a tied matrix has a lower loss if its logits are also multiplied by 1/√d",
+    "tied": "a matrix tied as embedding and head has a lower loss with the embedding's init and rate, logits scaled, "
+    "than with the head's",
+    "bounded": "a tied matrix with the embedding's init and rate has a lower loss if its logits are multiplied by a "
+    "further 1/√d",
 }
-NOTE = "difference in validation bits per byte; each group at its own tuned rate; the interval allows for the tuning"
+NOTE = "difference in validation bits per byte; each group at its own tuned rate; the interval allows for the tuning; "
+NOTE += "a program that gives a tied matrix the role of its head has the head's init and rate"
 
 
 def tuned(table, config: Config, group: Group, width: int) -> TunedGroup:
@@ -59,7 +62,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     for width, rule, worse, better in _compared(config):
         question = Question(
             statement=STATEMENTS[better],
-            variant=f"{rule}, d {width}",
+            variant=f"{ {'lvp': 'LVP', 'mup': 'μP'}.get(rule, rule) }, d {width}",
             source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,

@@ -1,5 +1,7 @@
 """The claims of `token_frequencies`."""
 
+from dataclasses import replace
+
 from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
@@ -28,9 +30,11 @@ def claims(table, config: Config, context) -> list[Claim]:
     )
     without = {}
     for m in larger["run.vocab"]:
-        rest = growth(larger[larger["run.vocab"] != m], "peak_ratio")
-        without[f"m {m}"] = Measurement(rest.slope, rest.interval)
-    claim = ratio.answer(Measurement(peak.slope, peak.interval), context, None)
+        fit = growth(larger[larger["run.vocab"] != m], "peak_ratio")
+        without[f"m {m}"] = Measurement(fit.slope, fit.interval)
+    rest = slope_claims.range_without([measured.value for measured in without.values()], "m")
+    noted = replace(ratio, note="; ".join(filter(None, (ratio.note, rest))))
+    claim = noted.answer(Measurement(peak.slope, peak.interval), context, None)
     answers = [slope_claims.unless_on_one(claim, ratio, without)]
     rows = {row["run.vocab"]: row for row in by_vocab(table).to_dict("records")}
     for vocab in (m for m in FIGURE_2 if m in rows and context["corpus"] == "wikitext2"):

@@ -192,7 +192,8 @@ def _if_held(measure):
                 f"{first:.1f} times that of later updates"
             )
         made = measure(table, config)
-        note = f"{made.note}; the group divides by the measured RRC, and not by the paper's estimate (equation 9)"
+        note = f"{made.note}; so the relative representation change (RRC) is held; the paper divides by an estimate of "
+        note += "it (equation 9)"
         return made._replace(note=note, reason=reason)
 
     return measure_held
@@ -210,6 +211,7 @@ def _faster(table, config: Config) -> Contrast:
     step = config.rise(config.reference) / 2
     without, with_warmup = (train_losses_at(rows, step) for rows in with_reference(table, config, A))
     note = f"nats per token of training loss at step {step:.0f}, with {config.reference:.0%} of warm-up minus without, "
+    note += "when the rate without warm-up is still the larger one, "
     return Contrast(Measurement.over_seeds(with_warmup - without), note + AT_ONE_RATE, doubt=_edge(table, config, A))
 
 
@@ -290,6 +292,7 @@ HELD, STILL, HIGH_R, HIGH_N = (
     "LionAR, high momentum",
     "LionA, high momentum",
 )
+DIVIDED = "LionAR whose updates are divided by their measured relative representation change"
 SMALL, LARGE = "LionA, init × 1/3", "LionA, init × 3"
 UNCORRECTED, ALONE = "AdamW, no β₁ correction", "LionAR, high momentum only"
 RRC = "representation_change"
@@ -372,14 +375,14 @@ def questions(config: Config) -> list[GroupQuestion]:
         ],
         GroupQuestion(
             (HELD,),
-            "LionAR with its relative representation change (RRC) held gains nothing from warm-up",
+            f"{DIVIDED} gains nothing from warm-up",
             "figure 5",
             _if_held(_gap(HELD)),
             NO_GAP,
         ),
         GroupQuestion(
             (R, HELD),
-            "LionAR with its relative representation change (RRC) held ends at a higher loss than LionAR",
+            f"{DIVIDED} ends at a higher loss than LionAR",
             "figure 5",
             _if_held(_worse(HELD)),
             ABOVE_ZERO,

@@ -47,8 +47,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     by_width = ", ".join(f"{100 * each.gap:.1f}" for each in compared.values())
     by_width = by_width.replace("nan", "–").replace("-", "−")
     equal = Question(
-        statement="with equal init and rate of hidden and output matrices the loss is at most "
-        f"{1 + config.tolerance:g} times the best, in the mean over widths",
+        statement="giving output and hidden matrices the same init and rate costs at most "
+        f"{config.tolerance:.0%} of the train loss, in the mean over widths",
         **in_setting(f"{PAPER_A}, section 2", "optimal, generally", of_paper=of_paper),
         claimed=(0.0, 1 + config.tolerance),
         unit="ratio",
@@ -82,7 +82,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _mup_init(table, config: Config, context, seeds: Seeds, judges: str) -> Claim:
     """Whether μP's init ends at a higher loss than LVP's."""
     question = Question(
-        statement="at the hidden rate tuned for LVP, μP's init gives a higher loss than LVP's, in the mean over widths",
+        statement="at LVP's tuned hidden rate, μP's init gives a higher train loss than LVP's, in the mean over widths",
         **in_setting(f"{PAPER_A}, section 3.1", "the best init", of_paper=config.widths == PRESETS["paper"].widths),
         claimed=(1.0, np.inf),
         unit="ratio",

@@ -80,7 +80,7 @@ def _scatter(table, config: Config, context) -> Iterator[Claim]:
     reading, (best, _) = READINGS["sqrt"], optima(table, config, "sqrt")
     about_rule = f"{scatter_about(-0.5, config.widths, best):.2g}".replace("nan", "unknown").replace("-", "−")
     question = Question(
-        statement=f"{reading}, m = 8 d: the best η_E scatters about a power of d by more than the noise of seeds",
+        statement=f"{reading}, m = 8 d: the best η_E departs from a power of d by more than the noise of seeds",
         **in_setting(f"{PAPER_A}, section 4.1", "significant variance", of_paper=_of_paper(config)),
         claimed=(0.0, LEAST_P),
         unit="p-value",
@@ -95,7 +95,6 @@ def _scatter(table, config: Config, context) -> Iterator[Claim]:
 def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Question, Measurement, tuple[float, ...]]]:
     """Yields the questions about the cost of the √d rule, with their measurements and the powers of their rules."""
     reading = READINGS[token_rows]
-    scaled = "m = 8 d: the smallest width's best η_E, scaled by d^(−1/2),"
     of_paper: dict[str, Any] = {"of_paper": _of_paper(config)}
     excess = "largest relative excess of the train loss over the widths; each seed is judged at the rates that the "
     excess += f"other seeds select; corrected t interval over {len(config.seeds)} seeds"
@@ -104,7 +103,8 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
     gap = gaps["d^(−1/2)"]
     shaded = judge(*gap, claimed=(-np.inf, SHADED)) if gap.interval else "not tested"
     near_optimal = Question(
-        statement=f"{scaled} costs at most {NEAR_OPTIMAL:.0%} of the loss at every width",
+        statement="m = 8 d: at every width, the smallest width's best η_E times (width ratio)^(−1/2) has a loss at "
+        f"most {NEAR_OPTIMAL:.0%} above the least",
         variant=reading,
         **in_setting(f"{PAPER_A}, section 4.1", "near-optimal", **of_paper),
         claimed=(-np.inf, NEAR_OPTIMAL),
@@ -117,7 +117,8 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
     yield near_optimal, gap, (-0.5,)
     for rival, name in ((0.0, "than a constant η_E"), (-1.0, "than η_E ∝ 1/d")):
         less = Question(
-            statement=f"{scaled} costs less at the worst width than another scaling of it",
+            statement="m = 8 d: scaled by d^(−1/2), the smallest width's best η_E has a smaller largest excess loss "
+            "over the widths than scaled otherwise",
             **in_setting(f"{PAPER_A}, section 4.1", "> 0", **of_paper),
             claimed=ABOVE_ZERO,
             variant=f"{reading}, {name}",

@@ -369,7 +369,7 @@ def test_each_reading_has_claims_with_the_excess_losses():
     claims = width_vocab.claims.claims(table, config, context)
     assert [c.variant.split(",")[0] for c in claims] == ["rows × √d"] * 5 + ["rows plain"] * 5 + [""]
     assert [c.verdict for c in claims[3:5]] == ["supported"] * 2 and claims[8].verdict == "contradicted"
-    assert "scatters" in claims[10].statement and claims[10].verdict == "unresolved"  # planted on the line
+    assert "departs" in claims[10].statement and claims[10].verdict == "unresolved"  # planted on the line
     about_rule = scatter_about(-0.5, config.widths, width_vocab.analysis.optima(table, config, "sqrt")[0])
     assert f"about d^(−1/2), p = {about_rule:.2g}, " in claims[10].note
     gaps = [width_vocab.analysis.transfer_gap(table, config, "sqrt", power) for power in (0.0, -0.5, -1.0)]

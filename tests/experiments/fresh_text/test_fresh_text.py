@@ -181,7 +181,7 @@ def test_the_power_of_d_is_recovered(power):
     answers = verdicts(table, LAPTOP)
     # Rows × √d: the power is larger by 1/2 in units of what enters the first block.
     grows, model = (
-        "the best ratio η_E/η_hidden grows as d^(1/2), power within 0.25, not as d^0 or d",
+        "on text read once the best ratio η_E/η_hidden grows as d^(1/2), power within 0.25, not as d^0 or d",
         "LayerNorm, sinusoidal, m = 1024",
     )
     assert answers[f"{grows} ({model}, η_E alone)"] == ("supported" if power == 0.5 else "contradicted")
@@ -200,8 +200,8 @@ def test_the_power_of_d_is_recovered(power):
     cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
     moved = (
-        "taken from the smallest to the largest width, the best ratio costs less if scaled by d^(1/2) than by "
-        "another power of d"
+        "at the largest width, the smallest width's best ratio η_E/η_hidden costs less if multiplied by (width "
+        "ratio)^(1/2) than by another power"
     )
     for other in (0.0, 1.0):
         assert answers[f"{moved} ({model}, than by d^{other:g})"] == ("contradicted" if power == other else "supported")

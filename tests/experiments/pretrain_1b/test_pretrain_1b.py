@@ -23,7 +23,8 @@ CONTEXT = {"experiment": "pretrain_1b", "preset": "laptop", "corpus": "none", "c
 
 # Keys of `verdicts`, with the statements of the claims.
 BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT = (
-    f"at d {CONFIG.width} the loss is lower with η_E = √d η than with one rate for all matrices ({loss}, at {at})"
+    f"at d {CONFIG.width}, the loss is lower with the embedding at √d times the other rates than with one rate "
+    f"({loss}, at {at})"
     for loss, ats in (
         ("loss per token", ("the end", "every measured step")),
         ("ln of word-level perplexity", ("the end", "every scored step")),

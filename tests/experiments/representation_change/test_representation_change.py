@@ -134,8 +134,8 @@ def test_claims_follow_the_planted_values():
 
 
 EXCEEDS = (
-    "a batch of 480 sequences of {} tokens exceeds the inverse signal-to-noise ratio 1/φ in at least 90% of training "
-    "(LionAR)"
+    "B φ exceeds 1 in at least 90% of training, with B = 480 sequences of {} tokens and φ the gradient's "
+    "signal-to-noise ratio (LionAR)"
 )
 ALIGNED = "after the first 5% of steps gradient and momentum are negatively aligned on average (LionAR)"
 

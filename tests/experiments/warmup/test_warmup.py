@@ -207,7 +207,7 @@ def test_equal_groups_support_no_difference(monkeypatch):
     claim_verdicts = verdicts(followed(CONFIG))
     supported = {statement for statement, verdict in claim_verdicts.items() if verdict == "supported"}
     assert supported == {
-        "LionAR with its relative representation change (RRC) held gains nothing from warm-up",
+        "LionAR whose updates are divided by their measured relative representation change gains nothing from warm-up",
         f"{HIGH} (LionAR)",
         "at high momentum Nesterov's form and inverse bias correction lower LionAR's loss by at most 0.05 nats",
     }
@@ -368,7 +368,7 @@ def test_only_a_held_rrc_tests_claims_about_it(monkeypatch):
     config = replace(CONFIG, groups=("LionAR", "LionAR, measured RRC held"))
     for first, untested in ((2.0, True), (1.2, False)):
         monkeypatch.setitem(EARLY, "LionAR, measured RRC held", {"representation_change": first})
-        about = [c for c in warmup.claims.claims(followed(config), config, CONTEXT) if "(RRC) held" in c.statement]
+        about = [c for c in warmup.claims.claims(followed(config), config, CONTEXT) if "are divided by" in c.statement]
         assert [c.verdict == NOT_TESTED for c in about] == [untested] * 2
         assert all(("is 2.0 times" in c.reason) == untested for c in about)
 
