@@ -74,15 +74,16 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement, di
                 f"width {width:g}": _power_of(np.delete(points, at, axis=1)) for at, width in enumerate(points[0])
             }
             note = (
-                f"measured power of d minus that of the exact form, within {POWER}; δ_E, δ_W: change of a token's "
-                f"output by one step of the embedding E, or of the projection W, alone; one-hot targets, under LVP at "
-                f"{GROWING}; sign: of the gradient; square, cross-entropy: the loss; theorem 1 is about one step under "
-                "assumption 2; its exact form is in docs/theory.md"
+                f"measured power of d minus that of the exact form, within {POWER}; linear network under LVP at "
+                f"{GROWING}, one-hot targets; δ_E = (E_0 − E_t) W_0 and δ_W = E_0 (W_0 − W_t): change of the output "
+                "since the init by the embedding E, or by the projection W, alone; sign: of the gradient; square, "
+                "cross-entropy: the loss; theorem 1 is about one step under assumption 2; its exact form is in "
+                "docs/theory.md"
             )
             rest = range_without([measured.value for measured in without.values()], "width", decimals=3)
             question = Question(
-                statement=f"after {steps_in_words(config)} of training δ_E and δ_W grow with d as theorem 1's exact "
-                f"form does, power within {POWER:g}",
+                statement=f"after {steps_in_words(config)} the changes since init, δ_E and δ_W, grow with d by the "
+                f"power of theorem 1's exact form, within {POWER:g}",
                 source=f"{OUR_RESULT}, after {PAPER_A}, {THEOREM}",
                 paper_value=None,
                 claimed=(-POWER, POWER),

@@ -174,7 +174,7 @@ def _of_vocab(where: str, readings: Sequence[Reading]) -> Iterator[tuple[Questio
         verdicts = {judge(*power, claimed=ABOVE_ZERO) for power in (fit.power, *without.values())}
         rises = verdicts.pop() if len(verdicts) == 1 else "unresolved"  # as `unless_on_one`
         question = Question(
-            statement="at fixed d the best ratio η_E/η_hidden falls as the vocabulary grows",
+            statement="on text read once, at fixed d, the best ratio η_E/η_hidden falls as the vocabulary grows",
             variant=f"{where}, {reading}",
             source=OUR_RESULT,  # theorem 2 compares two inits; at one init the theory's ratio hardly depends on m
             paper_value=None,
@@ -198,7 +198,8 @@ def _of_costs(where: str, readings: Sequence[Reading]) -> list[tuple[Question, M
         if len(readings) == 1 and known:
             measured = _in_percent(known[0].best.twice if words == "twice" else known[0].best.half)
         question = Question(
-            statement=f"half or twice the best ratio η_E/η_hidden costs less than {COST:g} % of the loss",
+            statement=f"on text read once half or twice the best ratio η_E/η_hidden costs less than {COST:g} % of the "
+            "loss",
             variant=f"{where}, {words}",
             source=OUR_RESULT,
             paper_value=None,

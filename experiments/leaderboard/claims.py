@@ -12,8 +12,6 @@ from lvp.experiments.common.transferred_entries import Entry, chosen_entries
 from lvp.experiments.leaderboard.analysis import Reading, read
 from lvp.experiments.leaderboard.config import BASE, RECOMMENDED, Config, references
 
-TUNED = "tuned at one small size"
-
 
 def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> list[Claim]:
     """The claims about the recommended entry.
@@ -26,8 +24,8 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
     seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     interval = f"the interval allows for the tuning; t interval over {len(config.judging_seeds)} judging seeds"
     near = Question(
-        statement=f"{TUNED}, {RECOMMENDED} loses at most {config.tolerance:.0%} to rates tuned there when width, "
-        f"vocabulary, depth, batch or tokens is {config.factor} times larger",
+        statement=f"{RECOMMENDED}, tuned at one small size, loses at most {config.tolerance:.0%} to rates tuned at "
+        f"each larger size (width, vocabulary, depth, batch or tokens × {config.factor})",
         source=OUR_RESULT,
         paper_value=None,
         claimed=(-np.inf, config.tolerance),
@@ -47,8 +45,8 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
         if name == RECOMMENDED:
             continue
         less = Question(
-            statement=f"{TUNED}, {RECOMMENDED} loses less than another rule, on average over sizes with width, "
-            f"vocabulary, depth, batch or tokens {config.factor} times larger",
+            statement=f"tuned at one small size, {RECOMMENDED}'s mean excess loss at sizes {config.factor} times "
+            "larger in width, vocabulary, depth, batch or tokens is below another rule's",
             variant=f"than {name}" + " (Muon, normalized rows)" * (entries[name].optimizer == "muon"),
             source=OUR_RESULT,
             paper_value=None,

@@ -70,7 +70,10 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
         )
         yield Comparison(better, [[groups[0.0]]], [[groups[LVP_POWER]]])
         near = question(
-            f"√d is within {NEAR} bits per byte of the best ratio", f"under {optimizer}", (-math.inf, NEAR), ratios
+            f"the loss at η_E/η_hidden = √d is within {NEAR} bits per byte of the loss at the best ratio",
+            f"under {optimizer}",
+            (-math.inf, NEAR),
+            ratios,
         )
         yield Comparison(near, [[groups[LVP_POWER]]], [list(groups.values())])
     rivals = {
@@ -79,7 +82,7 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
     }
     for name, rival in rivals.items():
         better = question(
-            "Muon with LVP's rates has a lower loss than another optimizer or other constants",
+            "Muon with LVP's rates has a lower loss than Adam with LVP's rates, or than Muon with nanochat's constants",
             f"than {name}",
             source=OUR_RESULT,
         )

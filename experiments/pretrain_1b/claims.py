@@ -112,7 +112,8 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     root, largest = config.root, _largest_if_best(losses)
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
-        statement=f"at the η tuned for √d, √d is within {MARGINAL:g} nats per token of the best ratio",
+        statement="with the other rates tuned at the embedding ratio √d, the loss at √d is within "
+        f"{MARGINAL:g} nats per token of the best ratio's",
         claimed=(-np.inf, MARGINAL),
         unit="nats per token",
         note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "

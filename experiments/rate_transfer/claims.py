@@ -12,7 +12,8 @@ from lvp.experiments.rate_transfer.config import Config
 
 AFTER = f"{OUR_RESULT}, after Kalra & Barkeshli 2026, abstract"  # whose models are larger
 SP, FAST, MUP, LVP = "SP", "SP (embedding × d)", "μP", "LVP"
-BASE_RATE = "base rate: the hidden rate at the base width, from which the rule computes all rates"
+BASE_RATE = "a rule tunes one number, the base rate: the hidden rate at the base width; it is tuned again at every d; "
+BASE_RATE += "the power is that of its best value"
 SHARE = 0.5  # of μP's gain over SP: "the overwhelming benefit"
 INVARIANT = 0.25  # largest power of the width of a constant that is "approximately scale invariant"
 
@@ -60,7 +61,8 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     """The claims about the power of the width in the best base rate."""
     seeds = Seeds(config.selecting_seeds)  # whose runs are at every constant
     less = Question(
-        statement="SP's best base rate falls less with the width if the embedding's rate is multiplied by d",
+        statement="SP's best base rate falls less with the width of the tuned model if the embedding's rate is "
+        "multiplied by d",
         source=AFTER,
         paper_value="> 0",
         claimed=ABOVE_ZERO,
@@ -71,7 +73,8 @@ def _of_powers(by_entry: Mapping[str, Transfer], config: Config, context) -> Ite
     for name in (MUP, LVP):  # the abstract is about μP
         widths = by_entry[name].widths
         invariant = Question(
-            statement=f"a rule's best base rate does not depend on the width: power within {INVARIANT:g} of 0",
+            statement="a rule's one tuned number, the base rate, has the same best value at every width: power of d "
+            f"within {INVARIANT:g} of 0",
             source=AFTER,
             paper_value="μP: approximately scale invariant",
             claimed=(-INVARIANT, INVARIANT),

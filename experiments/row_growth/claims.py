@@ -46,7 +46,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     answers = [
         Question(
             statement=_in_all_settings(config),
-            variant="least training loss",
+            variant="best η_E by training loss",
             source=SOURCE,
             paper_value=None,
             claimed=(0.0, config.tolerance),
@@ -84,12 +84,12 @@ def claims(table, config: Config, context) -> list[Claim]:
     for name in config.optimizers[1:]:
         question = Question(
             statement=_in_all_settings(config),
-            variant=f"{OPTIMIZERS[name]} over {OPTIMIZERS[config.optimizers[0]]}",
+            variant=f"{OPTIMIZERS[name]}'s multiple over {OPTIMIZERS[config.optimizers[0]]}'s, minus 1",
             source=SOURCE,
             paper_value=None,
             claimed=(1 / (1 + config.tolerance) - 1, config.tolerance),
             unit="relative departure",
-            note="ratio of the multiples at the base variant, minus 1",
+            note="at the base variant",
         )
         ratio = optimizer_ratio(config, made, name)
         departure = Measurement(ratio.value - 1, ratio.interval and (ratio.interval[0] - 1, ratio.interval[1] - 1))
@@ -103,7 +103,7 @@ def _with_later_losses(table, config: Config, context) -> Claim:
     later = spreads(points(table, config, later_losses))[LAW]
     by_later_loss = Question(
         statement=_in_all_settings(config),
-        variant="least validation loss on the second half of each window",
+        variant="best η_E by validation loss on the second half of each window",
         source=SOURCE,
         paper_value=None,
         claimed=(0.0, config.tolerance),
@@ -116,8 +116,8 @@ def _with_later_losses(table, config: Config, context) -> Claim:
 
 def _in_all_settings(config: Config) -> str:
     return (
-        "at the best η_E, a row's estimated growth (rate × row factor × √steps) over the positions' RMS is equal "
-        f"everywhere, within ±{config.tolerance:.0%}"
+        "at the best η_E, η_E × row factor × √steps over the positions' RMS is the same for all variants, within "
+        f"±{config.tolerance:.0%}"
     )
 
 

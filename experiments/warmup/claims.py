@@ -131,8 +131,9 @@ def _stable_gap(name: str):
             reason += f"{len(values)} judging seeds"
         else:
             note += f", both at {rate:g}, which is stable without warm-up for all {len(config.seeds)} selecting seeds "
-            note += f"and for {len(values) - unstable} of {len(values)} judging seeds (stable: finite and at most "
-            note += f"{UNSTABLE:g} above the least mean loss, below the best rate above the least loss at the rate)"
+            note += f"and for {len(values) - unstable} of {len(values)} judging seeds (stable: finite, and at "
+            note += f"most {UNSTABLE:g} above the least mean loss; at a rate below the best one, at most {UNSTABLE:g} "
+            note += "above the selecting seeds' least loss at that rate)"
         measured, doubt = Measurement.over_seeds(values), ""
         if not reason:
             above, stable = gap_above_stable_rate(table, config, name)
@@ -349,7 +350,8 @@ def questions(config: Config) -> list[GroupQuestion]:
         *[
             GroupQuestion(
                 (name,),
-                "without warm-up the first update exceeds the median at constant rate, by the paper's measure",
+                "without warm-up the first update exceeds the median one at constant rate, in the measure of that "
+                "optimizer's figure",
                 "figures 1 to 3",
                 _early(name, measure),
                 ABOVE_ZERO,

@@ -117,8 +117,8 @@ def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Quest
     yield near_optimal, gap, (-0.5,)
     for rival, name in ((0.0, "than a constant η_E"), (-1.0, "than η_E ∝ 1/d")):
         less = Question(
-            statement="m = 8 d: scaled by d^(−1/2), the smallest width's best η_E has a smaller largest excess loss "
-            "over the widths than scaled otherwise",
+            statement="m = 8 d: the smallest width's best η_E, scaled by d^(−1/2), has a smaller worst excess loss "
+            "over widths than constant or by 1/d",
             **in_setting(f"{PAPER_A}, section 4.1", "> 0", **of_paper),
             claimed=ABOVE_ZERO,
             variant=f"{reading}, {name}",

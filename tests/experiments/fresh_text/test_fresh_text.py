@@ -197,7 +197,7 @@ def test_the_power_of_d_is_recovered(power):
     least, most = (f"{x:.2f}".replace("-", "−") for x in (min(fit.without.values()), max(fit.without.values())))
     assert f"{least} to {most} without one pair" in as_set.note
     assert max(abs(each - power) for each in fit.without.values()) < 0.25 and fit.lack_of_fit > 0.01
-    cheap = "half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
+    cheap = "on text read once half or twice the best ratio η_E/η_hidden costs less than 1 % of the loss"
     assert answers[f"{cheap} ({model}, twice)"] == "supported"
     moved = (
         "at the largest width, the smallest width's best ratio η_E/η_hidden costs less if multiplied by (width "

@@ -31,7 +31,8 @@ BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT = (
     )
     for at in ats
 )
-NEAR = "at the η tuned for √d, √d is within 0.02 nats per token of the best ratio"
+NEAR = "with the other rates tuned at the embedding ratio √d, the loss at √d is within 0.02 nats per token of the best "
+NEAR += "ratio's"
 
 
 def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, runs=None, curvature=0.01, shrinks=0.05):

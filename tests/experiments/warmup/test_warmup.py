@@ -179,7 +179,8 @@ def test_claims_reverse_with_the_data(monkeypatch):
     assert wrong == {
         "under LionA and LionAR warm-up lowers the final loss less than under AdamW (LionA)",
         "under LionA and LionAR warm-up lowers the final loss less than under AdamW (LionAR)",
-        "without warm-up the first update exceeds the median at constant rate, by the paper's measure (LionAR, "
+        "without warm-up the first update exceeds the median one at constant rate, in the measure of that optimizer's "
+        "figure (LionAR, "
         "relative change of representations)",
         "LionAR without momentum ends at least 0.05 nats above LionAR",
         f"{HIGH} (LionAR)",
