@@ -30,11 +30,10 @@ def answer(
     notes = [question.note, f"{fit.num_points} of {len(widths)} widths resolved"]
     if fit.lack_of_fit == fit.lack_of_fit:
         notes.append(f"p of the scatter about the power law {fit.lack_of_fit:.2g}")
-    if fit.num_points > 2:
-        notes.append(range_without([other.slope for other in others.values()], "width"))
     noted = replace(question, note="; ".join(filter(None, notes)).replace("-", "−"))
-    claim = noted.answer(Measurement(fit.slope, fit.interval), context, seeds)
-    return unless_on_one(claim, question, {f"width {d:g}": Measurement(x.slope, x.interval) for d, x in others.items()})
+    measured, *without = (Measurement(x.slope, x.interval) for x in (fit, *others.values()))
+    by_width = {f"width {d:g}": other for d, other in zip(others, without, strict=True)}
+    return answer_without_each(noted, measured, by_width, context, seeds, what="width")
 
 
 def answer_jointly(
@@ -60,9 +59,33 @@ def answer_jointly(
     for left in sorted(set(values)):
         kept = [i for i, value in enumerate(values) if value != left]
         others[f"{quantity} {left}"] = joint_powers([shapes[i] for i in kept], [best[i] for i in kept]).power(quantity)
-    note = range_without([other.value for other in others.values()], quantity)
-    noted = replace(question, note="; ".join(filter(None, (question.note, note))))
-    return unless_on_one(noted.answer(joint_powers(shapes, best).power(quantity), context, seeds), question, others)
+    return answer_without_each(
+        question, joint_powers(shapes, best).power(quantity), others, context, seeds, what=quantity
+    )
+
+
+def answer_without_each(
+    question: Question,
+    measured: Measurement,
+    without: Mapping[str, Measurement],
+    context: Mapping[str, str],
+    seeds: Seeds | None,
+    *,
+    what: str,
+    decimals: int = 2,
+) -> Claim:
+    """The claim about a measurement, unresolved if its verdict is another one without one of the settings.
+
+    The note gives the range of the values without one setting.
+
+    Args:
+      without: name of a setting → the measurement without it.
+      context, seeds: as in `Question.answer`.
+      what, decimals: as in `range_without`.
+    """
+    rest = range_without([other.value for other in without.values()], what, decimals)
+    noted = replace(question, note="; ".join(filter(None, (question.note, rest))))
+    return unless_on_one(noted.answer(measured, context, seeds), question, without)
 
 
 def range_without(values: Collection[float], what: str, decimals: int = 2) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
-from lvp.experiments.common.slope_claims import range_without, unless_on_one
+from lvp.experiments.common.slope_claims import answer_without_each
 from lvp.experiments.feature_learning import sign_moments
 from lvp.experiments.feature_learning.analysis import error_of, power, relative_to_theorem, rows_of, steps_in_words
 from lvp.experiments.feature_learning.config import GROUPS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config
@@ -24,7 +24,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     """
     answers = [question.answer(measurement, context, None) for question, measurement in _constants(table)]
     for question, measurement, without in _survival(table, config):
-        answers.append(unless_on_one(question.answer(measurement, context, None), question, without))
+        answers.append(answer_without_each(question, measurement, without, context, None, what="width", decimals=3))
     return answers
 
 
@@ -73,14 +73,6 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement, di
             without = {
                 f"width {width:g}": _power_of(np.delete(points, at, axis=1)) for at, width in enumerate(points[0])
             }
-            note = (
-                f"measured power of d minus that of the exact form, within {POWER}; linear network under LVP at "
-                f"{GROWING}, one-hot targets; δ_E = (E_0 − E_t) W_0 and δ_W = E_0 (W_0 − W_t): change of the output "
-                "since the init by the embedding E, or by the projection W, alone; sign: of the gradient; square, "
-                "cross-entropy: the loss; theorem 1 is about one step under assumption 2; its exact form is in "
-                "docs/theory.md"
-            )
-            rest = range_without([measured.value for measured in without.values()], "width", decimals=3)
             question = Question(
                 statement=f"after {steps_in_words(config)} the changes since init, δ_E and δ_W, grow with d by the "
                 f"power of theorem 1's exact form, within {POWER:g}",
@@ -89,7 +81,11 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement, di
                 claimed=(-POWER, POWER),
                 variant=f"{PARTS[part]}, {group}",
                 unit="difference of powers",
-                note="; ".join(filter(None, (note, rest))),
+                note=f"measured power of d minus that of the exact form, within {POWER}; linear network under LVP at "
+                f"{GROWING}, one-hot targets; δ_E = (E_0 − E_t) W_0 and δ_W = E_0 (W_0 − W_t): change of the output "
+                "since the init by the embedding E, or by the projection W, alone; sign: of the gradient; square, "
+                "cross-entropy: the loss; theorem 1 is about one step under assumption 2; its exact form is in "
+                "docs/theory.md",
             )
             yield question, _power_of(points), without
 

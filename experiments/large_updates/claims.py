@@ -6,7 +6,7 @@ import numpy as np
 
 from lvp.analysis.claims import ABOVE_ZERO, BELOW_ZERO, Claim, Question, Seeds, in_setting
 from lvp.analysis.measurement import Measurement
-from lvp.experiments.common.slope_claims import range_without, unless_on_one
+from lvp.experiments.common.slope_claims import answer_without_each
 from lvp.experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
 from lvp.experiments.large_updates.config import GROUPS, Config
 
@@ -32,7 +32,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     related = _correlations(table, config)
     return [
         *(question.answer(measurement, context, seeds) for question, measurement in _dead_relus(table, config)),
-        *(unless_on_one(question.answer(m, context, seeds), question, without) for question, m, without in related),
+        *(answer_without_each(*each, context, seeds, what="pair") for each in related),
         *(question.answer(m, context, seeds, reason=other_ranks) for question, m in _stable_rank(table, config)),
         *(question.answer(measurement, context, seeds, reason=other_images) for question, measurement in of_accuracy),
     ]
@@ -112,14 +112,13 @@ def _correlations(table, config: Config) -> Iterator[tuple[Question, Measurement
             f"{name} × {scale:g}": Measurement.correlation(*np.delete(pairs, at, axis=1))
             for at, (name, scale) in enumerate(used)
         }
-        rest = range_without([measured.value for measured in without.values()], "pair")
         question = Question(
             statement=_where(config) + statement,
             **in_setting(f"{PAPER_C}, {place}", said, of_paper=_of_paper(config)),
             claimed=claimed,
             unit="correlation",
             note=f"correlation over the {len(used)} pairs of group and scale, of means over seeds, with Fisher's "
-            + "; ".join(filter(None, ("interval", rest, DEAD if values is dead else STABLE_RANK))),
+            + f"interval; {DEAD if values is dead else STABLE_RANK}",
         )
         yield question, Measurement.correlation(*pairs), without
 

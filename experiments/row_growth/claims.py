@@ -2,7 +2,7 @@
 
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
-from lvp.experiments.common.slope_claims import range_without, unless_on_one
+from lvp.experiments.common.slope_claims import answer_without_each
 from lvp.experiments.row_growth.analysis import (
     LAW,
     best_rival,
@@ -58,7 +58,6 @@ def claims(table, config: Config, context) -> list[Claim]:
     without = {p.variant.label: exponents(config, [other for other in used if other is not p]) for p in used}
     for name, rivals in RIVALS.items():
         power, others = LAWS[LAW].get(name, 0.0), {label: powers[name] for label, powers in without.items()}
-        rest = range_without([measured.value for measured in others.values()], "optimum")
         question = Question(
             statement=POWERS,
             variant=f"{NAMES[name]}, predicted {_number(power)}",
@@ -67,9 +66,9 @@ def claims(table, config: Config, context) -> list[Claim]:
             claimed=power,
             rivals=rivals,
             unit="power of the factor",
-            note="; ".join(filter(None, (f"all factors fitted together to {len(used)} optima", rest))),
+            note=f"all factors fitted together to {len(used)} optima",
         )
-        answers.append(unless_on_one(question.answer(fitted[name], context, seeds), question, others))
+        answers.append(answer_without_each(question, fitted[name], others, context, seeds, what="optimum"))
     within = Question(
         statement=POWERS,
         variant=f"the number of steps, by parts of a run, predicted {_number(-0.5)}",

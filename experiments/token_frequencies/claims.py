@@ -1,7 +1,5 @@
 """The claims of `token_frequencies`."""
 
-from dataclasses import replace
-
 from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
@@ -32,10 +30,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     for m in larger["run.vocab"]:
         fit = growth(larger[larger["run.vocab"] != m], "peak_ratio")
         without[f"m {m}"] = Measurement(fit.slope, fit.interval)
-    rest = slope_claims.range_without([measured.value for measured in without.values()], "m")
-    noted = replace(ratio, note="; ".join(filter(None, (ratio.note, rest))))
-    claim = noted.answer(Measurement(peak.slope, peak.interval), context, None)
-    answers = [slope_claims.unless_on_one(claim, ratio, without)]
+    measured = Measurement(peak.slope, peak.interval)
+    answers = [slope_claims.answer_without_each(ratio, measured, without, context, None, what="m")]
     rows = {row["run.vocab"]: row for row in by_vocab(table).to_dict("records")}
     for vocab in (m for m in FIGURE_2 if m in rows and context["corpus"] == "wikitext2"):
         fit = power_law_fit(rows[vocab])
