@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import lvp
 from lvp.errors import InputError
@@ -73,19 +74,44 @@ class Inline:
 
     def run(self, packs: Sequence[Pack], job: Job, workers: int, report: Callable[[Progress], None]) -> None:
         worker = Worker(job)
-        for pack in packs:
-            training = worker.train(pack)
-            try:
-                for step in training:
-                    report(Progress(pack, step))
-                report(Progress(pack, done=True))
-            except Exception as error:
-                report(Progress(pack, done=True, error=described(error)))
-                if is_full(error):
-                    return
+        with _interrupt_saves(worker):
+            for pack in packs:
+                try:
+                    for step in worker.train(pack):
+                        report(Progress(pack, step))
+                    if worker.stopping:
+                        raise KeyboardInterrupt
+                    report(Progress(pack, done=True))
+                except Exception as error:
+                    report(Progress(pack, done=True, error=described(error)))
+                    if is_full(error):
+                        return
 
     def close(self) -> None:
         pass
+
+
+@contextlib.contextmanager
+def _interrupt_saves(worker: Worker) -> Iterator[None]:
+    """The first interrupt makes a worker of this process save its runs and end; the second one interrupts at once."""
+    here = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers
+    numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
+    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) is signal.default_int_handler}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def stop(*_: Any) -> None:
+        worker.stopping = True
+        restore()
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        restore()
 
 
 class Local:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lvp.cli.parser import need
-from lvp.errors import printable, unknown
+from lvp.errors import InputError, printable, unknown
 from lvp.training import records, steps_of_parts
 
 LARGEST = (2 - 2**-23) * 2.0**127  # largest finite float32, which TensorBoard stores
@@ -202,9 +202,13 @@ def tracker(name: str, folder: Path, sweep: str) -> Tracker:
     """A tracker of a sweep.
 
     Raises:
-      InputError: the name is not in `TRACKERS`, or the package of the tool is not installed.
+      InputError: the name is not in `TRACKERS`, the package of the tool is not installed, or the tool cannot begin.
     """
-    return known(name)(folder, sweep)
+    make = known(name)
+    try:
+        return make(folder, sweep)
+    except Exception as error:  # tools define their own exceptions
+        raise InputError(f"--track {name}: {_line(error)}; repair it, or omit --track") from None
 
 
 def quietly(tracker: Tracker) -> Tracker:
@@ -218,8 +222,7 @@ def quietly(tracker: Tracker) -> Tracker:
             try:
                 method(*arguments)
             except Exception as error:  # tools define their own exceptions
-                reason = printable(f"{type(error).__name__}: {error}".splitlines()[0])
-                print(f"tracking stopped, training continues: {reason}", file=sys.stderr)
+                print(f"tracking stopped, training continues: {_line(error)}", file=sys.stderr)
                 vars(tracker).update(dict.fromkeys(methods, lambda *arguments: None))
 
         return call
@@ -227,6 +230,10 @@ def quietly(tracker: Tracker) -> Tracker:
     methods = ("begin", "log", "end", "close")
     vars(tracker).update({name: quiet(getattr(tracker, name)) for name in methods})
     return tracker
+
+
+def _line(error: Exception) -> str:
+    return printable(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def hparams(config: Mapping) -> dict[str, float | bool | str]:

@@ -105,8 +105,12 @@ class Worker:
         self.experiment = experiments.load(sweep.experiment, source, content)
         self.config = experiments.restored(self.experiment, sweep.preset, sweep.config)
         self.mesh = None if self.job.mesh is None else sharding.make_mesh(self.job.mesh)
-        tracker = self.job.track and sweep.tracker(self.job.track, self.store)
-        self.tracker = trackers.quietly(tracker) if tracker else None
+        self.tracker = None
+        if self.job.track is not None:
+            try:
+                self.tracker = trackers.quietly(sweep.tracker(self.job.track, self.store))
+            except InputError as error:  # the driver's own tracker worked
+                print(f"no tracking, training continues: {error}", file=sys.stderr)
 
     def train(self, pack: Pack) -> Iterator[int]:
         """Trains the runs of a pack that have no record, and creates their records. Yields the step after every chunk.

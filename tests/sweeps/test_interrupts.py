@@ -11,7 +11,9 @@ import time
 import pytest
 
 from lvp.files import checkpoints
+from lvp.sweeps import progress
 from lvp.training import records
+from tests.marking import slow
 from tests.sweeps.running import ROOT, outcomes
 
 RUN = ("run", "width_vocab", "--preset", "smoke")
@@ -20,7 +22,7 @@ OPTIONS = ("--threads", "1", "--checkpoint-seconds", "1e9", "--quiet")
 LONG = {"widths": "16", "seeds": "0", "rates": "0.01,0.03,0.1", "steps": "30000"}
 
 
-@pytest.mark.parametrize("after", [0.3, 1.0])
+@pytest.mark.parametrize("after", [0.3, slow(1.0)])
 def test_ctrl_c_during_the_imports_is_one_line(after, tmp_path):
     """The imports take seconds, in which a Python program would print its stack."""
     process = subprocess.Popen(
@@ -116,3 +118,23 @@ def test_an_interrupted_sweep_continues_with_the_same_bits(command, undisturbed,
     assert outcomes(out) == undisturbed
     resumed = {row["hash"]: row["provenance"]["resumed_at_step"] for row in records.read(out / "records")}
     assert {run: step for run, step in resumed.items() if step} == saved
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_an_interrupt_in_this_process_saves_the_runs(small, tmp_path, monkeypatch, in_time):
+    """A second interrupt does not wait for the save."""
+    out = tmp_path / "out"
+
+    def interrupt(news, progress):
+        if progress.pack.label == "runs":
+            for _ in range(1 if in_time else 2):
+                signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt, match="continues from here"):
+        patched.setattr(progress.News, "report", interrupt)
+        small.run(out, checkpoint_seconds=1e9, steps=3000)
+    assert bool(steps(out)) == in_time
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    small.resume(out)
+    small.run(tmp_path / "whole", steps=3000)
+    assert outcomes(out) == outcomes(tmp_path / "whole")

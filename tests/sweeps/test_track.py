@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lvp.errors import InputError
+from lvp.sweeps import trackers
 from lvp.sweeps.trackers import TRACKERS, hparams, log_records, metrics_of, quietly, tracker
 from lvp.training import records
 from tests.docs.sources import ROOT
@@ -145,7 +147,7 @@ for run in ("one", "two"):
     for step in range(1, 6):
         runs.log(run, step, {"train_loss": -step})
         time.sleep(0.1)
-time.sleep(1)  # W&B names directories by the second
+time.sleep(sys.argv[1] == "wandb")  # it names directories by the second
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -221,6 +223,30 @@ def test_after_an_error_tracking_stops_with_one_line(tmp_path, capsys):
     quiet.begin("run", "group", CONFIG, 0)
     assert capsys.readouterr().err == "tracking stopped, training continues: KeyError: 'run'\n"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """A tool whose server does not answer."""
+
+    def fail(*arguments):
+        raise RuntimeError("no answer\nmore lines")
+
+    monkeypatch.setattr(trackers.TensorBoard, "__init__", fail)
+
+
+def test_a_tool_that_cannot_begin_is_refused_before_training(small, broken, tmp_path):
+    with pytest.raises(InputError, match="^--track tensorboard: RuntimeError: no answer; repair it, or omit --track$"):
+        small.run(tmp_path / "out", track="tensorboard")
+    assert not list(tmp_path.glob("out/records/*"))
+    assert len(small.run(tmp_path / "out")) == 4
+
+
+def test_a_tool_that_cannot_begin_in_a_worker_stops_nothing(small, broken, tmp_path, monkeypatch, capsys):
+    opened = iter([SimpleNamespace(close=lambda: None)])  # the driver's
+    monkeypatch.setattr(trackers, "tracker", lambda *of, original=trackers.tracker: next(opened, None) or original(*of))
+    assert len(small.run(tmp_path / "out", track="tensorboard")) == 4
+    assert "no tracking, training continues: --track tensorboard: RuntimeError: no answer" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_an_error_of_log_and_blocks_nothing(disk):
