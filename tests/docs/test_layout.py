@@ -53,6 +53,16 @@ def test_no_private_interfaces_of_other_packages_are_used():
     assert [path for path in FILES if PRIVATE.search(path.read_text())] == []
 
 
+OURS = re.compile(r"^\s*(from|import) (experiments|sweeps)\b", re.MULTILINE)
+
+
+def test_no_package_of_a_user_hides_ours():
+    """`experiments` and `sweeps` are usual names, and the working directory precedes other places of imports."""
+    assert OURS.search("from experiments.warmup import x")  # controls
+    assert not OURS.search("from lvp.experiments import x")
+    assert [path for path in FILES if OURS.search(path.read_text())] == []
+
+
 def executed(node):
     """Yields the nodes below `node`, without the branches that only type checkers execute."""
     for child in ast.iter_child_nodes(node):

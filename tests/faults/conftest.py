@@ -2,9 +2,7 @@
 
 import contextlib
 import fcntl
-import functools
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +10,9 @@ from lvp import sweeps
 from lvp.errors import InputError
 from lvp.sweeps import forecast, report
 from lvp.sweeps.work import Worker
-from lvp.training.program import PackedProgram
 from tests.faults.s3 import BUCKET, proxy, server  # noqa: F401  fixtures
 from tests.lvp.data.tokens.texts import some_text
-from tests.sweeps.running import TINY, outcomes
+from tests.sweeps.running import TINY, keep_programs, outcomes
 
 SMALL = TINY | {"widths": "16", "seeds": "0", "steps": "8"}
 OPTIONS = {"executor": "inline", "pack": 1, "quiet": True}
@@ -30,32 +27,9 @@ def text(tmp_path_factory):
     return path
 
 
-def keep_programs(monkeypatch):
-    """Lowers and compiles each program once per module: workers of one process would trace it again."""
-    lowered, lower, shapes, run_shapes = {}, PackedProgram.lower, {}, PackedProgram.run_shapes
-
-    def key(program):
-        return repr(program.setting), program.runs
-
-    def kept(program, data):
-        if key(program) not in lowered:
-            made = lower(program, data)
-            as_text, compiled = functools.cache(made.as_text), functools.cache(made.compile)
-            lowered[key(program)] = SimpleNamespace(as_text=as_text, compile=compiled)
-        return lowered[key(program)]
-
-    def kept_shapes(program):
-        if key(program) not in shapes:
-            shapes[key(program)] = run_shapes(program)
-        return shapes[key(program)]
-
-    monkeypatch.setattr(PackedProgram, "lower", kept)
-    monkeypatch.setattr(PackedProgram, "run_shapes", kept_shapes)
-
-
-@pytest.fixture(scope="module")
-def small(text, cache):
-    """small(out, **changes) runs a sweep of three runs with its worker in this process, without figure and forecast."""
+@contextlib.contextmanager
+def small_sweeps(text, cache):
+    """Yields the function that the fixture `small` describes."""
 
     def run(out, **changes):
         return sweeps.run("width_vocab", "smoke", out=out, corpus=f"text:{text}", **(SMALL | OPTIONS | changes))
@@ -69,10 +43,18 @@ def small(text, cache):
 
 
 @pytest.fixture(scope="module")
-def whole(small, tmp_path_factory):
+def small(text, cache):
+    """small(out, **changes) runs a sweep of three runs with its worker in this process, without figure and forecast."""
+    with small_sweeps(text, cache) as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def whole(text, cache, tmp_path_factory):
     """The directory of an undisturbed sweep of three runs."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    small(out)
+    with small_sweeps(text, cache) as run:
+        run(out)
     assert len(outcomes(out)) == 3
     return out
 

@@ -88,11 +88,6 @@ def flip(content: bytes, rng) -> bytes:
     return bytes(damaged)
 
 
-def cut(content: bytes, rng) -> bytes:
-    """Returns `content` without its end. More than a final line end is cut, because its loss alone is harmless."""
-    return content[: rng.randrange(max(1, len(content) - 1))]
-
-
 def contents(folder: Path) -> dict[Path, bytes]:
     """Returns the content of every file below a directory."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

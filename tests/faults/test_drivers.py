@@ -108,10 +108,11 @@ def test_a_diverged_run_affects_no_other(small, whole, tmp_path, trained, monkey
         return chunks(program, [run], *arguments, **options)
 
     monkeypatch.setattr(training, "chunks", diverging)
-    small(out)
+    small(out, keep_weights=True)
     ours, right = outcomes(out), outcomes(whole)
     (diverged,) = (run for run in right if ours[run] != right[run])
     assert ours[diverged]["status"] == "diverged" and ours[diverged]["diverged_step"] < 8
+    assert set(Store(out).objects.names("weights")) == right.keys() - {diverged}
     assert commands.status(out).splitlines()[2].split()[-5:] == ["3", "2", "1", "0", "0"]
     small(out)
     assert len(trained) == 3

@@ -18,7 +18,6 @@ from lvp.files import checkpoints, explained, machine_error, storage, write_whol
 from lvp.sweeps import commands, committed
 from lvp.sweeps.store import Store
 from lvp.sweeps.sweep import Sweep
-from tests.faults.conftest import refused
 from tests.faults.damage import contents
 from tests.faults.ledger import Watched
 from tests.faults.small_files import make_published, make_record, make_sweep
@@ -61,8 +60,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", ERRORS)
-@pytest.mark.parametrize("file", CALLS)
+@pytest.mark.parametrize("file, name", [*(("record", name) for name in ERRORS), *((file, "EIO") for file in CALLS)])
 def test_an_error_of_the_machine_names_the_file(file, name, tmp_path, monkeypatch):
     make, call = CALLS[file]
     path, number = make(tmp_path), getattr(errno, name)
@@ -173,18 +171,6 @@ def test_files_without_permission_are_kept(finished, cache, tmp_path):
         path.chmod(mode)
         assert codes == ["1"] * 3 and lines == [f"sweeps: Permission denied: {path}; give this user access"] * 3
     watched.assert_whole("records or sweep.json cannot be read for a time", 3, outcomes(finished[0]))
-
-
-def test_a_place_that_cannot_be_used_is_refused(small, command_here, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    for place, message in {tmp_path / "file" / "out": "is not a directory", tmp_path: "holds other files"}.items():
-        with refused() as problem:
-            small(place)
-        assert message in problem[0] and "; name" in problem[0]
-    for words in ("status", "resume", "figure", "track"):
-        done = command_here(words, tmp_path / "missing")
-        assert done.returncode == 2 and done.stderr.count("\n") == 1 and "has no sweep.json" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 # --- a full disk ---------------------------------------------------------------------------------------------------

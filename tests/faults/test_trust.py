@@ -26,7 +26,7 @@ from lvp.training import records
 from tests.docs.sources import FILES, ROOT, imported
 from tests.faults.damage import contents
 from tests.faults.small_files import a_sweep, config
-from tests.marking import slow
+from tests.marking import all_slow_but, slow
 from tests.sweeps.running import outcomes
 
 FORBIDDEN_MODULES = {
@@ -162,13 +162,7 @@ def test_programs_in_token_directories_are_refused(planted, tmp_path):
     assert not trace.exists()
 
 
-HOSTILE = [
-    "__import__('os').system('touch executed')",
-    "{{7*7}}",
-    "$(touch executed)",
-    "`touch executed`",
-    "!!python/x",
-]
+HOSTILE = ["__import__('os').system('touch executed')", "$(touch executed)"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -185,7 +179,7 @@ def test_configured_text_stays_text_or_is_refused(text, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-NO_EXPERIMENTS = ["../evil", "evil", "os.path", "lvp.experiments.warmup", "checks", "warmup;evil", "/evil", ""]
+NO_EXPERIMENTS = ["../evil", "evil", "lvp.experiments.warmup"]
 
 
 @pytest.mark.parametrize("name", NO_EXPERIMENTS)
@@ -259,14 +253,6 @@ def test_a_record_cannot_name_its_path(tmp_path):
     assert [path.name for path in tmp_path.rglob("*.*")] == ["00ff.damaged"]
 
 
-def test_a_directory_cannot_choose_a_bucket(copy, small, proxy, tmp_path):
-    """Names and files that an earlier version took for those of a bucket."""
-    out = copy.rename(tmp_path / "lvp-bucket-results")
-    (out / ".bucket").write_text("s3://somebody/prefix")
-    assert "3 of 3 runs" in commands.status(out) and len(small(out)) == 3
-    assert not proxy.requests
-
-
 # --- links in a stranger's directory -----------------------------------------------------------------------------
 
 FILES_LINKED = ("table.csv", "figure.png", "figure.svg", "claims.md", "experiment.py", "records/{run}.damaged")
@@ -284,7 +270,12 @@ def outside(tmp_path):
     return tmp_path / "home"
 
 
-@pytest.mark.parametrize("name", (*FILES_LINKED, *FOLDERS_LINKED, "records/{run}.jsonl", "failed/{run}.json"))
+LINKED = (*FILES_LINKED, *FOLDERS_LINKED, "records/{run}.jsonl", "failed/{run}.json")
+
+
+@pytest.mark.parametrize(
+    "name", all_slow_but(("table.csv", "records/{run}.jsonl", "checkpoints/{run}", "failed"), LINKED)
+)
 @pytest.mark.parametrize("dangling", [False, slow(True)], ids=str)
 def test_a_link_leads_no_write_outside(name, dangling, small, copy, whole, outside, command_here):
     """The sweep's first record is gone or damaged, so that its run is trained, saved and recorded."""

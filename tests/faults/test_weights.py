@@ -77,13 +77,6 @@ def test_a_killed_sweep_continues_to_the_same_weights(small, kept, tmp_path, req
     assert weights_of(out).keys() == trained_runs(kept) and len(set(weights_of(out).values())) == 3
 
 
-def test_a_diverged_run_keeps_no_weights(small, tmp_path):
-    small(out := tmp_path / "out", norm="none", rates="0.01,0.03,9e15", **KEEP)
-    statuses = {run: outcome["status"] for run, outcome in outcomes(out).items()}
-    assert set(statuses.values()) == {"finished", "diverged"}
-    assert weights_of(out).keys() == {run for run, status in statuses.items() if status == "finished"}
-
-
 def test_a_flipped_bit_in_kept_weights_is_noticed(kept, tmp_path):
     (run, *_) = Store(kept).objects.names("weights")
     place, rng, named = kept / "weights" / run, random.Random(0), 0

@@ -5,6 +5,7 @@ import pytest
 from lvp import sweeps
 from lvp.sweeps import forecast, progress
 from tests.sweeps.own_files import TRAINED, written
+from tests.sweeps.running import keep_programs
 
 OPTIONS = {"executor": "inline", "quiet": True, "checkpoint_seconds": 0.0}
 
@@ -36,6 +37,7 @@ class Small:
 @pytest.fixture
 def small(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("LVP_CACHE", str(cache))
+    keep_programs(monkeypatch)
     return Small(written(tmp_path, text=TRAINED))
 
 

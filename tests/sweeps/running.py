@@ -1,6 +1,7 @@
 """Fixtures that run sweeps in processes. A sweep of twelve small runs is trained once for all tests that read it."""
 
 import fcntl
+import functools
 import json
 import os
 import shutil
@@ -8,11 +9,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lvp.sweeps.__main__ import main
 from lvp.sweeps.store import Store
+from lvp.training.program import PackedProgram
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ("--executor", "local", "--threads", "1")
@@ -105,6 +108,32 @@ def finished(command, shared, tmp_path_factory):
     shutil.copytree(original, out)
     returncode, stdout, stderr = json.loads(report.read_text().replace(str(original), str(out)))
     return out, subprocess.CompletedProcess((), returncode, stdout, stderr)
+
+
+_LOWERED, _SHAPES = {}, {}  # of this process
+
+
+def keep_programs(monkeypatch):
+    """Lowers and compiles each program once per process. Workers in one process would trace it again."""
+    lower, run_shapes = PackedProgram.lower, PackedProgram.run_shapes
+
+    def key(program):
+        return repr(program.setting), program.runs
+
+    def kept(program, data):
+        if key(program) not in _LOWERED:
+            made = lower(program, data)
+            as_text, compiled = functools.cache(made.as_text), functools.cache(made.compile)
+            _LOWERED[key(program)] = SimpleNamespace(as_text=as_text, compile=compiled)
+        return _LOWERED[key(program)]
+
+    def kept_shapes(program):
+        if key(program) not in _SHAPES:
+            _SHAPES[key(program)] = run_shapes(program)
+        return _SHAPES[key(program)]
+
+    monkeypatch.setattr(PackedProgram, "lower", kept)
+    monkeypatch.setattr(PackedProgram, "run_shapes", kept_shapes)
 
 
 def outcomes(place) -> dict[str, dict]:

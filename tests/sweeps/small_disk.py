@@ -1,13 +1,11 @@
 """A small file system that a test can fill."""
 
 import contextlib
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-NEEDS = r"no space left for [\d,]+ bytes: (\S+?); make space$"
 MEGABYTES = 8
 
 
@@ -30,11 +28,3 @@ def fill(disk: Path) -> Path:
         while True:
             file.write(bytes(1 << 12))
     return filler
-
-
-def named(stderr: str) -> Path:
-    """The path in the one-line message about a full file system."""
-    assert stderr.count("\n") == 1 and "Traceback" not in stderr, stderr
-    match = re.search(NEEDS, stderr.split(" (and")[0].split("; `python")[0].strip())
-    assert match, stderr
-    return Path(match[1])

@@ -12,11 +12,10 @@ import pandas as pd
 import pytest
 
 from lvp import sweeps
-from lvp.errors import InputError
 from lvp.sweeps import progress
 from lvp.training import records
 from tests.sweeps.own_files import anew, written  # noqa: F401  fixture
-from tests.sweeps.running import LOCAL, ROOT, outcomes
+from tests.sweeps.running import ROOT, outcomes
 
 RUN = ("run", "width_vocab", "--preset", "smoke")
 INLINE = ("--preset", "smoke", "--executor", "inline")
@@ -71,28 +70,24 @@ def test_the_last_lines_are_summary_claim_and_paths(command_here, tmp_path):
     assert (out / "claims.md").read_text().count("2 squared is 4") == 1  # equal claims are one row
 
 
-def test_a_second_run_and_resume_train_nothing(finished, command_here):
-    out, first = finished
+def test_only_missing_runs_are_trained(command_here, tmp_path):
+    path, out = written(tmp_path), tmp_path / "out"
+    run, resume = ("run", path, *INLINE, "--out", out), ("resume", out, *INLINE[2:], "--experiment", path)
+    first = command_here(*run)
     before, table = times(out), (out / "table.csv").read_bytes()
-    for words in ((*RUN, *LOCAL, "--out", out), ("resume", out, *LOCAL)):
+    for words in (run, resume):
         (out / "table.csv").unlink()
         again = command_here(*words)
         assert again.returncode == 0 and "all runs have records: nothing to train" in again.stdout
         assert times(out) == before and (out / "table.csv").read_bytes() == table
         assert again.stdout.splitlines()[-3:] == first.stdout.splitlines()[-3:]
-
-
-def test_only_a_lost_record_is_made_again(tmp_path):
-    """The control of the test above: without a record its run is trained."""
-    path, out = written(tmp_path), tmp_path / "out"
-    table = sweeps.run(path, "smoke", out=out, executor="inline", quiet=True)
-    lost = next((out / "records").iterdir())
+    assert list(sweeps.table_of(out)["hash"]) == list(pd.read_csv(out / "table.csv")["hash"])
+    lost = next((out / "records").iterdir())  # control: without a record its run is trained
     content = json.loads(lost.read_text())["outcome"]
     lost.unlink()
     kept = times(out)
-    again = sweeps.resume(out, executor="inline", quiet=True, experiment=path)
+    assert command_here(*resume).returncode == 0
     assert json.loads(lost.read_text())["outcome"] == content and times(out).items() > kept.items()
-    assert list(again["y"]) == list(table["y"])
 
 
 def test_quiet_prints_nothing(command_here, tmp_path):
@@ -133,14 +128,10 @@ def test_watch_gets_growing_tables(tmp_path, monkeypatch):
     )
     *growing, last = seen
     assert growing == sorted(set(growing)) and len(growing) > 1 and last == len(table) == 3
-
-
-def test_watch_gets_the_table_of_a_finished_sweep(tmp_path):
-    path, seen = written(tmp_path), []
-    arguments = dict(out=tmp_path / "out", executor="inline", quiet=True)
-    sweeps.run(path, "smoke", **arguments)
-    sweeps.run(path, "smoke", **arguments, watch=lambda table: seen.append(len(table)))
-    assert seen == [3]
+    del seen[:]
+    again = {"executor": "inline", "quiet": True, "watch": lambda table: seen.append(len(table))}
+    sweeps.resume(tmp_path / "out", experiment=tmp_path / "mine.py", **again)
+    assert seen == [3]  # of a finished sweep
 
 
 def test_silent_workers_are_mentioned(monkeypatch, capsys):
@@ -195,31 +186,31 @@ def test_failed_runs_are_named_and_tried_again(command_here, tmp_path):
     done = command_here("run", path, *INLINE, "--out", out)
     again = f"`python -m lvp.sweeps resume {out} --executor inline --experiment {path}` tries again"
     assert done.returncode == 1
+    line = path.read_text()[: path.read_text().index("1 // (run")].count("\n") + 1
     assert done.stderr.splitlines()[-1].startswith("sweeps: 1 runs failed: ZeroDivisionError: ")
-    assert done.stderr.rstrip().endswith(again) and "PARTIAL: 2 of 3 runs have a record" in done.stdout
+    assert (
+        done.stderr.rstrip().endswith(f"({path.name}:{line}); {again}")
+        and "PARTIAL: 2 of 3 runs have a record" in done.stdout
+    )
     before = times(out)
     assert command_here("resume", out, *INLINE[2:], "--experiment", path).returncode == 1 and times(out) == before
 
 
-def test_records_of_another_sweep_are_reused(finished, command_here, tmp_path):
-    """A sweep with one of the two seeds trains no run. Its records are those of the other sweep."""
-    out, earlier = tmp_path / "out", outcomes(finished[0])
-    done = command_here(*RUN, *LOCAL, "--out", out, "--reuse", finished[0] / "records", seeds="1")
-    assert done.returncode == 0, done.stderr
-    assert "0 of these runs have no record in --reuse" in done.stdout
-    assert "6 runs have a record of another sweep (commit " in done.stdout and not (out / "programs").exists()
-    assert len(outcomes(out)) == 6 and outcomes(out).items() <= earlier.items()
-    done = command_here(*RUN, *LOCAL, "--out", tmp_path / "other", "--reuse", tmp_path / "missing.jsonl")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "missing.jsonl" in done.stderr
+def test_records_of_another_sweep_are_reused(command_here, tmp_path):
+    """A sweep with two of the three runs trains no run: its records are those of the other sweep."""
+    path, first, out = written(tmp_path), tmp_path / "first", tmp_path / "out"
+    assert command_here("run", path, *INLINE, "--out", first).returncode == 0
+    for source in (first, first / "records"):
+        done = command_here("run", path, *INLINE, "--out", out, "--reuse", source, count="2")
+        assert done.returncode == 0 and "0 of these runs have no record in --reuse" in done.stdout
+    assert "all runs have records" in done.stdout
+    held = {file.name: file.read_bytes() for file in (out / "records").iterdir()}
+    assert len(held) == 2 and all((first / "records" / name).read_bytes() == held[name] for name in held)
+    (tmp_path / "empty").mkdir()
+    for source, says in (("missing.jsonl", "missing.jsonl"), ("empty", "empty has no records")):
+        done = command_here("run", path, *INLINE, "--out", tmp_path / "other", "--reuse", tmp_path / source)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr
     assert not (tmp_path / "other").exists()
-
-
-def test_python_and_the_command_line_give_one_table(finished, cache, monkeypatch):
-    monkeypatch.setenv("LVP_CACHE", str(cache))
-    out, _ = finished
-    table = sweeps.table_of(out)
-    pd.testing.assert_frame_equal(table, sweeps.resume(out, executor="local", quiet=True))
-    assert list(table["hash"]) == list(pd.read_csv(out / "table.csv")["hash"])
 
 
 @pytest.mark.slow
@@ -246,17 +237,3 @@ def test_the_driver_never_initialises_a_device(finished, cache, tmp_path):
     done = subprocess.run([sys.executable, "-c", DRIVER, tmp_path / "out"], cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0
     assert outcomes(tmp_path / "out") == outcomes(finished[0])
-
-
-def test_reuse_takes_a_sweep_and_refuses_no_records(tmp_path):
-    path, empty = written(tmp_path), tmp_path / "empty"
-    first = sweeps.run(path, "smoke", out=tmp_path / "out", executor="inline", quiet=True)
-    again = sweeps.run(path, "smoke", out=tmp_path / "again", reuse=tmp_path / "out", executor="inline", quiet=True)
-    trained_by = [
-        {json.loads(file.read_text())["sweep"] for file in (tmp_path / place / "records").iterdir()}
-        for place in ("out", "again")
-    ]
-    assert list(first["hash"]) == list(again["hash"]) and trained_by[0] == trained_by[1]
-    empty.mkdir()
-    with pytest.raises(InputError, match="empty has no records"):
-        sweeps.run(path, "smoke", out=tmp_path / "new", reuse=empty, executor="inline", quiet=True)

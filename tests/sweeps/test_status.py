@@ -41,18 +41,3 @@ def test_damaged_records_are_named_and_not_renamed(finished, tmp_path):
     assert len(sweeps.table_of(out)) == 11
     path.rename(path.with_suffix(".damaged"))
     assert f"damaged records, renamed: {path.stem}.damaged" in sweeps.status(out)
-
-
-def test_status_and_table_execute_no_user_code(tmp_path):
-    path, out = written(tmp_path), tmp_path / "out"
-    table = sweeps.run(path, "smoke", out=out, executor="inline", quiet=True)
-    path.unlink()
-    (tmp_path / "trace").unlink()
-    assert "3 of 3 runs have a record" in sweeps.status(out)
-    assert list(sweeps.table_of(out)["y"]) == list(table["y"])
-    assert executions(tmp_path) == 0
-
-
-def test_status_prints_no_control_characters(finished, command_here):
-    done = command_here("status", finished[0])
-    assert done.returncode == 0 and "\033" not in done.stdout and done.stdout.count("\n") == 4

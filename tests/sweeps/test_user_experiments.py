@@ -1,7 +1,6 @@
 """Experiments in users' files: runs that depend on results, own optimizers and rules, errors and changes."""
 
 import dataclasses
-import json
 import shutil
 
 import pytest
@@ -184,57 +183,6 @@ def test_two_optimizers_with_one_name_are_refused():
     )
 
 
-OWN_OPTIMIZER = """
-import dataclasses, optax
-from lvp.experiments import width_vocab
-from lvp.training import OptimizerConfig
-
-
-def half_sgd(learning_rate):
-    return optax.sgd(learning_rate=lambda step: 0.5 * learning_rate)
-
-
-def settings(config):
-    own = OptimizerConfig("half_sgd", {}, factory=half_sgd)
-    planned = width_vocab.EXPERIMENT.settings(config)
-    return [each._replace(setting=dataclasses.replace(each.setting, optimizer=own)) for each in planned]
-
-
-EXPERIMENT = dataclasses.replace(width_vocab.EXPERIMENT, name="own", settings=settings, follow_up=None, limit=None)
-"""
-
-
-@pytest.mark.slow
-def test_an_own_optimizer_is_named_in_records(command, finished, tmp_path):
-    path, out = tmp_path / "own.py", tmp_path / "out"
-    path.write_text(OWN_OPTIMIZER)
-    corpus = json.loads((finished[0] / "sweep.json").read_text())["config"]
-    words = [f"--set={k}={','.join(map(str, v)) if isinstance(v, list) else v}" for k, v in corpus.items()]
-    done = command("run", path, "--preset", "smoke", "--executor", "local", "--threads", "1", "--out", out, *words)
-    assert done.returncode == 0, done.stderr
-    rows = records.read(out / "records")
-    assert {row["config"]["cell"]["optimizer"]["kind"] for row in rows} == {"half_sgd"} and len(rows) == 12
-    losses = {row["outcome"]["train_loss"] for row in rows}
-    assert losses.isdisjoint(row["outcome"]["train_loss"] for row in records.read(finished[0] / "records"))
-
-
-@pytest.mark.slow
-def test_an_own_rule_enters_the_leaderboard(command_here, tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "def rule(width, vocab):\n    matrix = (width**-0.5, width**-0.5)\n    return {'embedding': (1.0, 1.0), "
-        "'position': (1.0, 1.0), 'hidden': matrix, 'output': matrix, 'vector': (0.0, 1.0)}\n"
-    )
-    words = ("run", "leaderboard", "--preset", "smoke", "--rule", path, "--dry-run")
-    done = command_here(*words)
-    assert done.returncode == 0 and "mine" in done.stdout, done.stderr
-    path.write_text(path.read_text().replace("'vector'", "'vectors'"))
-    done = command_here(*words)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "vector" in done.stderr
-    done = command_here("run", "warmup", "--rule", path)
-    assert done.returncode == 2 and "use `run leaderboard --rule FILE.py`" in done.stderr
-
-
 def test_a_copy_of_a_directory_is_a_sweep(tmp_path):
     """Nothing in a directory depends on its place."""
     path = written(tmp_path)
@@ -242,15 +190,6 @@ def test_a_copy_of_a_directory_is_a_sweep(tmp_path):
     moved = shutil.move(tmp_path / "out", tmp_path / "moved")
     assert "3 of 3 runs have a record" in commands.status(moved)
     assert len(sweeps.resume(moved, executor="inline", quiet=True, experiment=path)) == 3
-
-
-def test_a_failed_run_names_the_line_of_the_users_file(tmp_path):
-    """The line of the call in the experiment's file, also if the exception comes from a library."""
-    path = written(tmp_path)
-    path.write_text(path.read_text().replace("def calculate(", "def calculate(*_):\n    int('x')\n\n\ndef unused("))
-    line = path.read_text().splitlines().index("    int('x')") + 1
-    with pytest.raises(RuntimeError, match=rf"ValueError: invalid literal .* \({path.name}:{line}\); "):
-        sweeps.run(path, "smoke", out=tmp_path / "out", executor="inline", quiet=True)
 
 
 @pytest.mark.parametrize("written_last", [Sweep.create, Directory.write])
