@@ -62,10 +62,10 @@ def _run(arguments):
     config = dict(key_value(s) for s in arguments.set)
     if arguments.corpus:
         config["corpus"] = arguments.corpus
-    driver.start(
+    driver.run(
         _experiment(arguments.experiment, arguments.rule),
         arguments.preset,
-        config,
+        config=config,
         out=arguments.out,
         options=_options(arguments),
         dry_run=arguments.dry_run,
@@ -86,23 +86,6 @@ def _experiment(name, rule):
     return rule
 
 
-def _resume(arguments):
-    options = _options(arguments)
-    driver.resume(arguments.dir, options=options, experiment=arguments.experiment, quiet=arguments.quiet)
-
-
-def _status(arguments):
-    print(commands.status(arguments.dir))
-
-
-def _figure(arguments):
-    commands.figure(arguments.dir, arguments.experiment)
-
-
-def _track(arguments):
-    commands.track(arguments.dir, arguments.track)
-
-
 def _report(arguments):
     from lvp.sweeps import committed  # pandas, SciPy and matplotlib, which the other commands do not need
 
@@ -121,10 +104,6 @@ def _tokenize(arguments):
     from lvp.sweeps.encoding import on_cluster  # the other commands work without Ray
 
     tokenize(arguments, on_cluster(arguments.ray_address, arguments.workers))
-
-
-def _publish(arguments):
-    print(commands.publish(arguments.dir, arguments.suffix))
 
 
 def _add_run_options(run):
@@ -165,17 +144,26 @@ def parser() -> Parser:
         return add_command(subparsers, name, function, help)
 
     _add_run_options(add("run", _run, "train the runs of an experiment that have no record in its directory"))
-    again = add("resume", _resume, "train the runs without a record of the sweep in a directory")
+    again = add(
+        "resume",
+        lambda a: driver.resume(a.dir, options=_options(a), experiment=a.experiment, quiet=a.quiet),
+        "train the runs without a record of the sweep in a directory",
+    )
     again.add_argument("dir")
     _add_experiment(again)
     _add_options(again)
     for option in ("--preset", "--corpus", "--set", "--out", "--rule", "--reuse", "--budget"):
         again.add_argument(option, action=Refused, reason="resume continues a sweep as it began; use run")
-    add("status", _status, "print the runs of a sweep by state").add_argument("dir")
-    figure = add("figure", _figure, "draw the table and the figure of a sweep's finished runs")
+    status = add("status", lambda a: print(commands.status(a.dir)), "print the runs of a sweep by state")
+    status.add_argument("dir")
+    figure = add(
+        "figure",
+        lambda a: commands.figure(a.dir, a.experiment),
+        "draw the table and the figure of a sweep's finished runs",
+    )
     figure.add_argument("dir")
     _add_experiment(figure)
-    track = add("track", _track, "write a sweep's finished runs for a tracking tool")
+    track = add("track", lambda a: commands.track(a.dir, a.track), "write a sweep's finished runs for a tracking tool")
     track.add_argument("dir")
     track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default), wandb or mlflow")
     report = add("report", _report, "rewrite README and docs from committed results; redraw changed figures")
@@ -188,7 +176,11 @@ def parser() -> Parser:
         metavar="HOST:PORT",
         help="encode on this Ray cluster, whose machines see the text at the same path; auto on its head",
     )
-    publish = add("publish", _publish, "copy a finished sweep's records into experiments/results/")
+    publish = add(
+        "publish",
+        lambda a: print(commands.publish(a.dir, a.suffix)),
+        "copy a finished sweep's records into experiments/results/",
+    )
     publish.add_argument("dir")
     publish.add_argument(
         "--suffix", default="", metavar="WORD", help="a further word in the result's name, beside preset and corpus"

@@ -30,46 +30,6 @@ MARKER = r"<!-- results (\S+) -->"  # the beginning of a block in README or docs
 REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m lvp.sweeps publish DIR`)"
 COMMITTED = Path(experiments.__file__).resolve().parent / "results"
 README = COMMITTED.parents[1] / "README.md"
-CLAIMS_HEAD = """# Claims, as measured here
-
-`python -m lvp.sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a
-95 % interval ([statistics](statistics.md#verdicts)). A row has a line per variant, corpus or preset. A line without a
-verdict has that of its row. The verdict of a row is "mixed" if some lines support it and some contradict it, and "in
-part" if only some lines decide. Lines of a row may share text, widths or runs, so they are not independent. A paper's
-sentence is in the first table only if our runs have a setting that the sentence speaks about. In any other setting the
-row is a result of this project, after that paper. A value without an interval (a p-value, an R²) is compared with a
-fixed limit. The numbered notes below the tables say how each value is measured. They also have the limits of words
-such as "about", "follows" and "does not depend".
-
-A claimed number is supported if the interval contains it and none of the rivals in the note, and contradicted if the
-interval excludes it. A claimed range ("at most", or a power "within 0.25") is supported if the interval lies inside it
-and contains no rival, and contradicted if the interval lies outside. Where two values are compared, a positive
-difference favours the claim. The exceptions are claims that a difference is small ("at most", "within", "no",
-"nothing"). A row is "unresolved" if the interval does not decide, or for a reason in its note. Such reasons are an
-optimum at the edge of its grid, or a verdict that changes if one width, vocabulary or optimum is left out
-([statistics](statistics.md#verdicts) names the values that are not judged again). Seeds that select a setting do not
-judge it. An optimum is resolved if it lies inside its grid and has an interval. The reason for "not tested here" is in
-the note, or in the list below the tables. Lines that are not tested do not count for the verdict of a row. Five of the
-eight judging seeds of `leaderboard`, `tied`, `muon`, `rate_transfer` and `mean_embedding` were added when the result of
-three was known.
-
-`laptop-wikitext2` is the preset `laptop` on WikiText-2, and `adaptive` is a design that adds rates around the best one.
-`workstation`, `today`, `vocabulary`, `growing` and `practice` are further presets for CPUs. The corpus `python-docs` is
-the text of Python's library, and `zipf` is random tokens with frequencies 1/rank. "Rows × √d" multiplies the token rows
-by √d before positions are added, "rows plain" does not, and "rows / RMS" divides each by its RMS. Equation 1 of Hayou &
-Liu has plain rows. The paper does not say whether its runs multiply the rows by √d. Models named "LayerNorm,
-sinusoidal" have rows × √d, and models named "RMSNorm, rotary" have plain rows. η_E is the rate of the embedding, m the
-vocabulary and d the width. A "power of d" is the exponent p of d^p. A "relative excess loss" of 0.05 is 5 % of the
-loss. LVP, SP, μP and the other rules of init and rates are in [choose a rule](choose_a_rule.md). LionA and LionAR are
-optimizers of Kosson, Messmer & Jaggi ([warm-up](warmup.md)). "digits" are the handwritten digits of scikit-learn.
-"""
-GALLERY_HEAD = """# Gallery
-
-`python -m lvp.sweeps report` writes this page from the records in `experiments/results/`. The page shows the figures of
-the papers as this project has drawn them. Each entry names its preset and the command that runs the sweep and draws the
-figure. [claims.md](claims.md) lists all claims with their values and intervals. A core minute is a minute of training
-on one CPU core or accelerator.
-"""
 
 
 @dataclass(frozen=True)
@@ -111,22 +71,17 @@ def publish(sweep: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], suffix:
 
     Args:
       sweep: `experiment` (name), `tier` (preset), `date` of the last record (UTC, YYYY-MM-DD), `config` (JSON), `hash`,
-        `packing` (None if all runs were taken from other sweeps), `datasets` (label → JSON or None) and `planned`
-        (number of planned runs). Other keys are not written.
+        `packing` (None if all runs were taken from other sweeps) and `datasets` (label → JSON or None). Other keys are
+        not written.
       rows: the records of its runs.
       suffix: a word that keeps the result apart from others of the same experiment, preset and corpus.
 
     Raises:
-      InputError: a run has no record, the experiment is a user's, this lvp is not a clone, or the suffix has characters
-        other than letters and digits.
+      InputError: this lvp is not a clone, or the suffix has characters other than letters and digits.
     """
     _check_clone()
     if suffix and not re.fullmatch(r"[A-Za-z0-9]+", suffix):
         raise InputError(f"suffix={suffix!r} must have only letters and digits, such as normalized")
-    if sweep["experiment"] not in experiments.NAMES:
-        raise InputError(f"{sweep['experiment']} is a user's experiment: only experiments of lvp can be published")
-    if len(rows) < sweep["planned"]:
-        raise InputError(f"{len(rows)} of {sweep['planned']} runs have a record: resume the sweep, then publish it")
     corpora = {name: spec.partition(":")[0] for name in ("corpus", "scored") if (spec := sweep["config"].get(name))}
     folder = COMMITTED / sweep["experiment"] / "-".join(filter(None, (sweep["tier"], corpora["corpus"], suffix)))
     content = {key: sweep[key] for key in ("experiment", "tier", "date", "packing")} | {
@@ -231,8 +186,8 @@ def _check_clone() -> None:
         raise InputError(f"{COMMITTED.parent} is not in a clone of the repository, which has the committed results")
 
 
-def write_report() -> str:
-    """Writes the files of `texts`, redraws figures, and returns the text of docs/claims.md.
+def write_report() -> Path:
+    """Writes the files of `texts`, redraws figures, and returns the path of docs/claims.md.
 
     Only committed figures that differ from their records are redrawn.
 
@@ -248,22 +203,21 @@ def write_report() -> str:
     made = texts(results)
     for path, text in made.items():
         write_whole(path, text)
-    return made[README.parent / "docs" / "claims.md"]
+    return README.parent / "docs" / "claims.md"
 
 
 def texts(results: Sequence[Result]) -> dict[Path, str]:
     """The texts that are made from the committed records, by path.
 
-    They are docs/claims.md, docs/gallery.md, evidence.json, README and the other pages of docs. In README and the other
-    pages, the text between `<!-- results NAME -->` and `<!-- end -->` is replaced by the block NAME.
+    They are evidence.json, README and the pages of docs. In the pages, the text between `<!-- results NAME -->` and
+    `<!-- end -->` is replaced by the block NAME.
     """
     docs = README.parent / "docs"
-    claims, gallery_page = docs / "claims.md", docs / "gallery.md"
-    content = _blocks(results)
-    made = {path: _fill(path.read_text(encoding="utf-8"), content) for path in (README, *docs.glob("*.md"))}
-    shown = {name: path.name for path, text in made.items() for name in re.findall(MARKER, text)}
-    made[claims] = "\n".join([CLAIMS_HEAD, *_claims(results, shown)])
-    made[gallery_page] = gallery(results, docs, shown)
+    pages = {path: path.read_text(encoding="utf-8") for path in (README, *docs.glob("*.md"))}
+    shown = {name: path.name for path, text in pages.items() for name in re.findall(MARKER, text)}
+    listed = {"claims": "\n".join(_claims(results, shown)), "gallery": gallery(results, docs, shown)}
+    content = _blocks(results) | listed
+    made = {path: _fill(text, content) for path, text in pages.items()}
     made[COMMITTED / evidence.FILE.name] = _indented({r.folder.name: r.evidence for r in results if r.evidence})
     return made
 
@@ -401,7 +355,7 @@ def training_minutes(rows: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _claims(results: Sequence[Result], shown: Mapping[str, str]) -> list[str]:
-    """The parts of docs/claims.md after its head: two tables of findings, how they were measured, and the runs.
+    """The parts of docs/claims.md: two tables of findings, how they were measured, and the runs.
 
     The summaries of the results that no page shows follow.
 
@@ -480,7 +434,7 @@ def gallery(results: Sequence[Result], place: Path, shown: Mapping[str, str]) ->
       shown: as in `_claims`. The other results have their verdicts in the gallery.
     """
     known = [experiments.load(name) for name in experiments.NAMES]
-    parts = [GALLERY_HEAD]
+    parts: list[str] = []
     for paper in dict.fromkeys([*(e.paper for e in known), *(each.experiment.paper for each in results)]):
         of_paper = [each for each in results if each.experiment.paper == paper]
         if paper or of_paper:

@@ -87,6 +87,7 @@ def run(
     experiment: str | Path,
     preset: str = "laptop",
     *,
+    config: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     options: Options | None = None,
     dry_run: bool = False,
@@ -94,7 +95,7 @@ def run(
     reuse: str | Path | None = None,
     quiet: bool = False,
     watch: Callable[[Any], None] | None = None,
-    **config: Any,
+    **values: Any,
 ):
     """Runs an experiment and returns its table.
 
@@ -103,6 +104,7 @@ def run(
 
     Args:
       experiment, preset: the arguments of `python -m lvp.sweeps run`. An experiment's file (*.py) is executed.
+      config: fields of the experiment's configuration. Their names may equal those of other arguments.
       out: directory of the sweep, or its address in a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX); None is
         runs/EXPERIMENT-PRESET-HASH in the working directory.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
@@ -112,7 +114,7 @@ def run(
         are not trained again.
       quiet: whether to print nothing.
       watch: called with the table of finished runs when it has grown, at most once per second, and at the end.
-      config: fields of the experiment's configuration.
+      values: fields of the experiment's configuration, and of `options`.
 
     Raises:
       InputError: an argument, file or directory cannot be used, or `out` holds another sweep. Nothing is trained.
@@ -120,36 +122,9 @@ def run(
       KeyboardInterrupt: the sweep was interrupted. Finished runs keep their records.
       Exception: `watch` failed. Its exception leaves `run` after the runs have ended.
     """
-    chosen = {name: config.pop(name) for name in list(config) if name in Options.__dataclass_fields__}
-    return start(
-        experiment,
-        preset,
-        config,
-        out=out,
-        options=replace(options or Options(), **chosen),
-        dry_run=dry_run,
-        budget=budget,
-        reuse=reuse,
-        quiet=quiet,
-        watch=watch,
-    )
-
-
-def start(
-    experiment: str | Path,
-    preset: str,
-    config: Mapping[str, Any],
-    *,
-    out: str | Path | None = None,
-    options: Options,
-    dry_run: bool = False,
-    budget: str | None = None,
-    reuse: str | Path | None = None,
-    quiet: bool = False,
-    watch: Callable[[Any], None] | None = None,
-):
-    """Does what `run` does. The configuration is a mapping, so its keys may equal names of options."""
-    loaded, resolved, source = _checked(experiment, preset, config)
+    chosen = {name: values.pop(name) for name in list(values) if name in Options.__dataclass_fields__}
+    options = replace(options or Options(), **chosen)
+    loaded, resolved, source = _checked(experiment, preset, {**(config or {}), **values})
     settings = loaded.settings(resolved)
     say = _printer(quiet and not dry_run)
     earlier: Sequence[Mapping[str, Any]] = [] if reuse is None else _records_of(Path(reuse))
@@ -203,9 +178,8 @@ def resume(
       KeyboardInterrupt: the sweep was interrupted. Finished runs keep their records.
       Exception: `watch` failed. Its exception leaves `resume` after the runs have ended.
     """
-    options, store = replace(options or Options(), **chosen), Store(out)
-    sweep = existing(store)
-    loaded, source = experiment_of(sweep, store, experiment)
+    options = replace(options or Options(), **chosen)
+    store, sweep, loaded, source = opened(out, experiment)
     if source is not None and source.sha256 != sweep.source:
         raise InputError(
             f"{source.path} changed since the sweep in {store} began; restore it, or `run` it as a new sweep"
@@ -233,21 +207,21 @@ def existing(store: Store) -> Sweep:
     return sweep
 
 
-def experiment_of(
-    sweep: Sweep, store: Store, file: str | Path | None
-) -> tuple[Experiment, user_experiments.Source | None]:
-    """The experiment of a sweep, and the source of a user's experiment, whose file must be given.
+def opened(out: str | Path, file: str | Path | None) -> tuple[Store, Sweep, Experiment, user_experiments.Source | None]:
+    """Store, sweep and experiment in `out`, and the source of a user's experiment, whose file must be given.
 
     A directory may come from somebody else. Its content never decides which code is executed.
 
     Raises:
-      InputError: the file is missing, cannot be used or defines another experiment, or the sweep is of lvp's own
-        experiment and a file is given.
+      InputError: `out` holds no sweep, the file is missing, cannot be used or defines another experiment, or the sweep
+        is of lvp's own experiment and a file is given.
     """
+    store = Store(out)
+    sweep = existing(store)
     if sweep.source is None:
         if file is not None:
             raise InputError(f"{store} is a sweep of lvp's own experiment {sweep.experiment}: omit --experiment")
-        return experiments.load(sweep.experiment), None
+        return store, sweep, experiments.load(sweep.experiment), None
     if file is None:
         raise InputError(
             f"{store} is a sweep of a user's experiment: give its file, --experiment FILE.py (experiment.py is a copy)"
@@ -258,7 +232,7 @@ def experiment_of(
         raise InputError(
             f"--experiment {file} defines {loaded.name}, but {store} is a sweep of {sweep.experiment}; name its file"
         )
-    return loaded, source
+    return store, sweep, loaded, source
 
 
 def resume_command(store: Store, *words: str) -> str:
@@ -412,8 +386,7 @@ class _Session:
             self.sweep = found
             self._check_labels()
             self._check_environment()
-            if self.store.directory is not None:
-                self.store.objects.sweep_up()
+            self.store.objects.sweep_up()
             settings = self._settings()
             planned, missing = sum(len(each.runs) for each in settings), len(self._missing(settings))
             self.say(f"{self.sweep.experiment}: {planned - missing} of {planned} runs have a record")
@@ -584,7 +557,7 @@ class _Session:
         )
         if self.options.track is not None:  # before the workers: two processes must not make MLflow's experiment
             self.sweep.tracker(self.options.track, self.store).close()
-        workers = self._workers(executor)
+        workers = forecast.workers(executor.machines(), packing)  # the machines may differ from those of the beginning
         packs = packs_of(found, packing["lanes_per_program"], workers, missing)
         news = News(self.store, found, missing, self.quiet, self.watch)
         try:
@@ -594,14 +567,6 @@ class _Session:
             news.end()
         self.raised = self.raised or news.raised
         return news.failures
-
-    def _workers(self, executor: Executor) -> int:
-        """The number of workers on the present machines, which may differ from those of the sweep's beginning."""
-        machines, packing = executor.machines(), self.sweep.packing
-        if packing.get("mesh"):
-            return max(1, len(machines.units))
-        threads = packing["threads"] if machines.platform == "cpu" else 1
-        return max(1, sum(units // threads for units in machines.units))
 
     def _draw(self):
         """Writes table, figure and claims, shows the table to `watch`, and returns it."""
@@ -629,7 +594,8 @@ def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: C
     from lvp.sweeps import report  # pandas, SciPy and matplotlib, which training does not need
 
     rows = store.read_records()
-    files, text, errors = report.draw(experiment, config, sweep.preset, rows, max(sweep.planned, len(rows)))
+    made = report.Report(experiment, config, sweep.preset, rows, max(sweep.planned, len(rows)))
+    files, text, errors = made.files()
     for name, content in files.items():
         store.objects.write(name, content)
     say(text, *(f"{name.partition('.')[0] + ':':<7} {store}/{name}" for name in files if not name.endswith(".svg")))

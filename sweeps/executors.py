@@ -20,7 +20,8 @@ from lvp.files import cache_dir
 from lvp.files.buckets import is_address
 from lvp.files.places import Directory
 from lvp.parallel.hardware import cores
-from lvp.sweeps.work import Job, Pack, Worker, described, is_full
+from lvp.signals import handled
+from lvp.sweeps.work import VARIABLES, Job, Pack, Worker, described, is_full
 
 ROOT = Path(lvp.__file__).resolve().parents[1]  # workers import lvp from here
 DEATHS = 5  # how often a pack is tried again after its worker has died
@@ -74,7 +75,13 @@ class Inline:
 
     def run(self, packs: Sequence[Pack], job: Job, workers: int, report: Callable[[Progress], None]) -> None:
         worker = Worker(job)
-        with _interrupt_saves(worker):
+
+        def stop(*_: Any) -> None:
+            if worker.stopping:  # a second interrupt does not wait for the save
+                raise KeyboardInterrupt
+            worker.stopping = True
+
+        with handled(stop, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             for pack in packs:
                 try:
                     for step in worker.train(pack):
@@ -89,29 +96,6 @@ class Inline:
 
     def close(self) -> None:
         pass
-
-
-@contextlib.contextmanager
-def _interrupt_saves(worker: Worker) -> Iterator[None]:
-    """The first interrupt makes a worker of this process save its runs and end; the second one interrupts at once."""
-    here = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers
-    numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
-    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) is signal.default_int_handler}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def stop(*_: Any) -> None:
-        worker.stopping = True
-        restore()
-
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        restore()
 
 
 class Local:
@@ -220,7 +204,7 @@ class _Process:
 
     def __init__(self, job: Job, number: int):
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-        changed = job.variables() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        changed = VARIABLES | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         if job.threads is None and job.mesh is None:
             visible = list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
             changed["CUDA_VISIBLE_DEVICES"] = visible[number] if visible else str(number)

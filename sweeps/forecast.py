@@ -96,14 +96,15 @@ def packing(
     packs = sum(math.ceil(len(each.runs) / sizes[name]) for name, each in label.items())
     if threads is None:
         threads = max(1, min(machines.units) // max(1, packs)) if cpu and mesh is None else 1
-    units = [1] * len(machines.units) if mesh is not None else [n // threads if cpu else n for n in machines.units]
-    return {
-        "platform": machines.platform,
-        "workers": max(1, sum(units)),
-        "threads": threads,
-        "lanes_per_program": sizes,
-        **({"mesh": dict(mesh)} if mesh is not None else {}),
-    }
+    made = {"platform": machines.platform, "threads": threads, "lanes_per_program": sizes}
+    made |= {"mesh": dict(mesh)} if mesh is not None else {}
+    return made | {"workers": workers(machines, made)}
+
+
+def workers(machines: Any, packing: Mapping[str, Any]) -> int:
+    """The number of workers of a packing on these machines."""
+    threads = packing["threads"] if machines.platform == "cpu" else 1
+    return max(1, sum(1 if packing.get("mesh") else units // threads for units in machines.units))
 
 
 def _pack(each: SettingRuns, pack: int | None, single: bool) -> int:

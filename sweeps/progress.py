@@ -3,15 +3,13 @@
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lvp.errors import printable
 from lvp.sweeps.executors import Progress
 from lvp.sweeps.forecast import duration
 from lvp.sweeps.store import Store
-from lvp.sweeps.sweep import Planned, Sweep
+from lvp.sweeps.sweep import Planned
 from lvp.training import records
 
 SILENT = 60.0  # seconds without a report after which the line is shown again
@@ -148,34 +146,3 @@ def stable_speed(past: Sequence[tuple[float, float]]) -> float | None:
         return None
     whole, half = (done - first) / (now - began), (done - then) / (now - middle)
     return half if 1 / STABLE < half / whole < STABLE else None
-
-
-def status(store: Store, sweep: Sweep) -> str:
-    """The table that `python -m lvp.sweeps status` prints. Executes no experiment."""
-    rows = store.read_records()
-    outcomes = {row["hash"]: row["outcome"]["status"] for row in rows}
-    failures, recorded = store.failures(), store.recorded()
-    saved = set(store.objects.names("checkpoints")) - recorded
-    planned = {run for each in sweep.settings for run in each["runs"]}
-    head = f"{sweep.experiment}, preset {sweep.preset}, hash {sweep.hash}"
-    lines = [f"{head}: {len(planned & recorded)} of {len(planned)} runs have a record"]
-    if further := len(recorded - planned):
-        lines.append(f"{further} further runs, which depend on results, have a record")
-    column = max([16, *(len(each["label"]) for each in sweep.settings)])
-    lines.append(f"{'setting':<{column}} {'runs':>6} {'finished':>9} {'diverged':>9} {'failed':>7} {'begun':>7}")
-    for each in sweep.settings:
-        runs = each["runs"]
-        counts = Counter(outcomes.get(run) for run in runs)
-        failed, begun = sum(run in failures for run in runs), sum(run in saved for run in runs)
-        numbers = f"{len(runs):>6} {counts['finished']:>9} {counts['diverged']:>9} {failed:>7} {begun:>7}"
-        lines.append(f"{each['label']:<{column}} {numbers}")
-    for reason, n in Counter(failures.values()).items():
-        names = [run for run, other in failures.items() if other == reason]
-        more = f" and {n - 3} more" * (n > 3)
-        lines.append(f"failed: {n} run{'s' * (n > 1)}: {reason} ({', '.join(names[:3])}{more})")
-    if unread := len(recorded - outcomes.keys()):
-        lines.append(f"{unread} damaged records; `resume` trains their runs again")
-    damaged = [name for name in store.objects.names("records") if name.endswith(".damaged")]
-    if damaged:
-        lines.append(f"damaged records, renamed: {', '.join(damaged)}")
-    return "\n".join(map(printable, lines))  # a directory may come from somebody else

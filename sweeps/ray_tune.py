@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -28,18 +27,18 @@ from lvp.experiments.common import user_experiments
 from lvp.experiments.common.experiment import Calculation, SettingRuns
 from lvp.files import checkpoints
 from lvp.parallel.hardware import cores
+from lvp.signals import handled
 from lvp.sweeps.executors import DEATHS, ROOT, Machines, Progress, debugging
 from lvp.sweeps.sweep import plan, prepared
-from lvp.sweeps.work import Job, Pack, Worker, described, is_full
+from lvp.sweeps.work import VARIABLES, Job, Pack, Worker, described, is_full
 from lvp.training import records, task_for
 
 SLICE = 2.0  # seconds between two results of a trial
-TRIALS_PER_WORKER = 16  # about; see `_trials`
 LONGEST_TMPDIR = 38  # characters: the paths of Ray's sockets are 69 longer, and Linux takes 107
 
 
 class Trial(tune.Trainable):
-    """Trains some packs of a sweep, one after the other. Each result reports the progress of one pack.
+    """Trains a pack of a sweep. Each result reports its progress.
 
     Tune reuses the actor for its next trials, so the worker keeps its compiled programs.
     """
@@ -50,26 +49,24 @@ class Trial(tune.Trainable):
 
     def reset_config(self, new_config: dict) -> bool:
         self.job = Job(**new_config["job"])
-        self.packs = list(new_config["trial"])  # pairs (number of the pack in the sweep, pack)
+        self.number, self.pack = new_config["pack"]  # its number in the sweep
         self.training: Iterator[int] | None = None
         return True
 
     def step(self) -> dict:
-        number, pack = self.packs[0]
         at, ends = 0, time.monotonic() + SLICE
         answer: dict[str, Any] = {"error": None}
         try:
             self.worker = self.worker or Worker(self.job)
-            self.training = self.training or self.worker.train(Pack(**pack))
+            self.training = self.training or self.worker.train(Pack(**self.pack))
             for at in self.training:
                 if time.monotonic() > ends:
-                    return {"pack": number, "step": at, "ended": False, "done": False}
+                    return {"pack": self.number, "step": at, "done": False}
         except Exception as error:  # otherwise Tune would repeat the trial, as after its actor's death
             logging.exception("a pack failed")
             answer = {"error": described(error), "full": is_full(error)}
         self.training = None
-        del self.packs[0]
-        return {"pack": number, "step": at, "ended": True, "done": not self.packs, **answer}
+        return {"pack": self.number, "step": at, "done": True, **answer}
 
     def cleanup(self) -> None:
         """Saves a checkpoint of the pack in training, if there is one."""
@@ -91,7 +88,7 @@ class _Reporter(tune.Callback, tune.Stopper):
     def __init__(self, packs: Sequence[Pack], report: Callable[[Progress], None]):
         self.packs, self.report, self.full = packs, report, False
         self.ended: set[int] = set()
-        self.died: dict[str, set[int]] = {}  # trial → its packs, for trials that Tune gave up after `DEATHS` retries
+        self.died: dict[str, int] = {}  # trial → its pack, for trials that Tune gave up after `DEATHS` retries
 
     def __getstate__(self) -> dict:
         return {}  # Tune pickles this object for its restore, which is not used
@@ -103,15 +100,15 @@ class _Reporter(tune.Callback, tune.Stopper):
         return self.full
 
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **_: Any) -> None:
-        number, ended = result["pack"], result["ended"]
+        number, ended = result["pack"], result["done"]
         if ended:
             self.ended.add(number)
             self.full = self.full or result.get("full", False)
         self.report(Progress(self.packs[number], result["step"], ended, result.get("error")))
 
     def on_trial_error(self, iteration: int, trials: list, trial: Any, **_: Any) -> None:
-        # The packs are read here: the final result of a trial that died before its first report has no `config`.
-        self.died[trial.trial_id] = {number for number, _ in trial.config["trial"]}
+        # The pack is read here: the final result of a trial that died before its first report has no `config`.
+        self.died[trial.trial_id] = trial.config["pack"][0]
 
 
 class RayTune:
@@ -156,14 +153,18 @@ class RayTune:
         found = self.machines()
         units = found.devices if job.mesh or found.platform == "tpu" else job.threads or 1
         folder = tempfile.mkdtemp(prefix="lvp-tune-")
+
+        def as_sigint(*_: Any) -> None:  # Tune ends its trials on SIGINT only
+            os.kill(os.getpid(), signal.SIGINT)
+
         try:
             null = open(os.devnull, "w", encoding="utf-8")
-            with _sigterm_as_sigint(), null, contextlib.redirect_stdout(null):
+            with handled(as_sigint, signal.SIGTERM), null, contextlib.redirect_stdout(null):
                 results = tune.Tuner(
                     tune.with_resources(Trial, {found.platform.upper(): units}),
                     param_space={
                         "job": asdict(job),
-                        "trial": tune.grid_search(_trials(packs, workers)),
+                        "pack": tune.grid_search([(i, pack.as_json()) for i, pack in enumerate(packs)]),
                     },
                     tune_config=tune.TuneConfig(
                         reuse_actors=True,
@@ -193,26 +194,16 @@ class RayTune:
           KeyboardInterrupt: packs did not end, although no trial failed and no disk is full.
         """
         for result in results:
-            if result.error:
-                for number in reporter.died.get(Path(result.path).name, set()) - reporter.ended:
-                    reporter.ended.add(number)
-                    report(Progress(reporter.packs[number], done=True, error=_in_one_line(result.error)))
+            number = reporter.died.get(Path(result.path).name)
+            if result.error and number is not None and number not in reporter.ended:
+                reporter.ended.add(number)
+                report(Progress(reporter.packs[number], done=True, error=_in_one_line(result.error)))
         if len(reporter.ended) < len(reporter.packs) and not reporter.full and not results.errors:
             raise KeyboardInterrupt  # `fit` returns after SIGINT and does not raise it
 
     def close(self) -> None:
         if self.started:
             ray.shutdown()
-
-
-def _trials(packs: Sequence[Pack], workers: int) -> list[list[tuple[int, dict]]]:
-    """The packs with their numbers, divided into trials of successive packs.
-
-    With many trials, all workers end at about the same time. With few trials, Tune costs less: 0.1 s per trial.
-    """
-    size = max(1, len(packs) // (workers * TRIALS_PER_WORKER))
-    numbered = [(i, pack.as_json()) for i, pack in enumerate(packs)]
-    return [numbered[i : i + size] for i in range(0, len(numbered), size)]
 
 
 def _start() -> None:
@@ -227,7 +218,7 @@ def _start() -> None:
         _init(
             "cannot start Ray on this machine",
             "--executor local runs without Ray",
-            {"env_vars": {**Job("").variables(), "PYTHONPATH": str(ROOT)}},
+            {"env_vars": {**VARIABLES, "PYTHONPATH": str(ROOT)}},
             address="local",  # ignores RAY_ADDRESS
             include_dashboard=False,
             num_cpus=cores(),
@@ -244,7 +235,7 @@ def _join(address: str) -> None:
       InputError: the cluster cannot be joined.
     """
     _check_answers(address)
-    environment = {"env_vars": Job("").variables(), "py_modules": [str(ROOT / "lvp")]}
+    environment = {"env_vars": VARIABLES, "py_modules": [str(ROOT / "lvp")]}
     hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
     _init(f"cannot join the Ray cluster at {address}", hint, environment, address=address)
 
@@ -276,19 +267,6 @@ def _in_one_line(error: BaseException) -> str:
     """Ray's error in one line: a line about memory if there is one, else the last line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return next((line for line in lines if "low on memory" in line), lines[-1] if lines else type(error).__name__)
-
-
-@contextlib.contextmanager
-def _sigterm_as_sigint() -> Iterator[None]:
-    """Turns SIGTERM into SIGINT, because Tune ends its trials on SIGINT only. Does nothing outside the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class Training(tune.Trainable):

@@ -36,7 +36,7 @@ table {{ border-collapse: collapse; font-size: 13px }} th, td {{ padding: .2rem 
 
 @dataclass(frozen=True)
 class Report:
-    """An experiment's reading of the records of a sweep. It does not catch exceptions of the experiment."""
+    """An experiment's reading of the records of a sweep. Only `files` and `page` catch exceptions of the experiment."""
 
     experiment: Experiment
     config: Any  # the experiment's configuration
@@ -79,7 +79,7 @@ class Report:
         drawn = self.experiment.figure(self.table, self.config, preset=self.preset, corpus=self.corpus, partial=partial)
         found = []
         if self.experiment.headline:
-            with suppress(Exception):  # `draw` reports a failure of the claims
+            with suppress(Exception):  # `files` reports a failure of the claims
                 found = claims_of.findings({"": self.claims})
         if text := claims_of.headline(found):
             figure_style.above(drawn, text)
@@ -93,44 +93,68 @@ class Report:
         numbers = [k for row in self.rows for k, x in row["outcome"].items() if isinstance(x, int | float | str)]
         return self.table[["hash", *dict.fromkeys(numbers), *differing]]
 
+    def files(self) -> tuple[dict[str, bytes], str, list[str]]:
+        """The files of the results, the text that a command prints at its end, and the errors of the experiment.
 
-def draw(
-    experiment: Experiment, config: Any, preset: str, rows: Sequence[Mapping[str, Any]], planned: int
-) -> tuple[dict[str, bytes], str, list[str]]:
-    """The files of a sweep's results, the text that a command prints at its end, and the errors of the experiment.
+        With fewer records than planned runs the figure and the text say PARTIAL.
 
-    Args:
-      config: the experiment's configuration.
-      rows: records of the finished runs.
-      planned: number of planned runs. With fewer records the figure and the text say PARTIAL.
+        Returns:
+          The content of table.csv, figure.png, figure.svg and claims.md by name; the summary and the first claim that
+          was tested; and one line for each function of the experiment that failed: its files are missing. Without a
+          record there is no file.
+        """
+        if not self.rows:
+            return {}, "no run has a record: nothing to draw", []
+        errors: list[str] = []
 
-    Returns:
-      The content of table.csv, figure.png, figure.svg and claims.md by name; the summary and the first claim that was
-      tested; and one line for each function of the experiment that failed: its files are missing. Without a record
-      there is no file.
-    """
-    if not rows:
-        return {}, "no run has a record: nothing to draw", []
-    report = Report(experiment, config, preset, rows, planned)
-    errors: list[str] = []
+        def images() -> dict[str, bytes]:
+            figure = self.figure()
+            return {f"figure{suffix}": figure_style.drawn(figure, suffix) for suffix in (".png", ".svg")}
 
-    def images() -> dict[str, bytes]:
-        figure = report.figure()
-        return {f"figure{suffix}": figure_style.drawn(figure, suffix) for suffix in (".png", ".svg")}
+        files = {"table.csv": self.table.to_csv(index=False).encode()}
+        files |= _attempt("figure", images, errors) or {}
+        lines = [_attempt("summary", lambda: self.summary, errors)]
+        if len(self.rows) < self.planned:
+            lines.append(f"PARTIAL: {len(self.rows)} of {self.planned} runs have a record")
+        if diverged := sum(row["outcome"].get("status") == "diverged" for row in self.rows):
+            remedy = ": no loss is known; try smaller rates" if diverged == len(self.rows) else ""
+            lines.append(f"{diverged} of {len(self.rows)} runs diverged{remedy}")
+        if found := _attempt("claims", lambda: claims_of.findings({"": self.claims}), errors):
+            title = f"# Claims of {self.experiment.name}, {self.preset}, {self.corpus}"
+            files["claims.md"] = f"{title}\n\n{claims_of.table(found)}\n{claims_of.measurements(found)}".encode()
+            lines += [f"{c.verdict}: {c.sentence}: {c.measured}" for c in self.claims if c.verdict != NOT_TESTED][:1]
+        return files, "\n".join(filter(None, lines)), errors
 
-    files = {"table.csv": report.table.to_csv(index=False).encode()}
-    files |= _attempt("figure", images, errors) or {}
-    lines = [_attempt("summary", lambda: report.summary, errors)]
-    if len(rows) < planned:
-        lines.append(f"PARTIAL: {len(rows)} of {planned} runs have a record")
-    if diverged := sum(row["outcome"].get("status") == "diverged" for row in rows):
-        remedy = ": no loss is known; try smaller rates" if diverged == len(rows) else ""
-        lines.append(f"{diverged} of {len(rows)} runs diverged{remedy}")
-    if found := _attempt("claims", lambda: claims_of.findings({"": report.claims}), errors):
-        title = f"# Claims of {experiment.name}, {preset}, {report.corpus}"
-        files["claims.md"] = f"{title}\n\n{claims_of.table(found)}\n{claims_of.measurements(found)}".encode()
-        lines += [f"{c.verdict}: {c.sentence}: {c.measured}" for c in report.claims if c.verdict != NOT_TESTED][:1]
-    return files, "\n".join(filter(None, lines)), errors
+    def page(self) -> str:
+        """The figure, the claims and the runs as one HTML file that loads nothing."""
+        import pandas as pd
+
+        errors: list[str] = []
+
+        def image() -> str:
+            data = base64.b64encode(figure_style.drawn(self.figure(), ".svg")).decode()
+            return f'<p><img alt="figure" src="data:image/svg+xml;base64,{data}"></p>'
+
+        def claims() -> str:
+            head, cells = claims_of.cells(claims_of.findings({"": self.claims}))
+            return (
+                pd.DataFrame(cells, columns=head).to_html(index=False).replace(escape(claims_of.LINE), claims_of.LINE)
+            )
+
+        def runs() -> str:
+            return self.runs().to_html(index=False, na_rep="–", float_format="{:.6g}".format)
+
+        parts = {"figure": image, "claims": claims, "runs": runs} if self.rows else {}
+        with pd.option_context("display.max_colwidth", None):  # to_html would shorten long texts
+            made = [
+                f"<h2>{name.capitalize()}</h2>\n{_attempt(name, part, errors) or ''}" for name, part in parts.items()
+            ]
+        return PAGE.format(
+            title=escape(f"{self.experiment.name}, {self.preset}, {self.corpus}"),
+            question=escape(self.experiment.question),
+            count=f"{len(self.rows)} of {self.planned} runs have a record.",
+            results="\n".join([*(f"<p>{escape(error)}</p>" for error in errors), *made]),
+        )
 
 
 def _attempt(name: str, function: Callable[[], Any], errors: list[str]) -> Any:
@@ -144,36 +168,3 @@ def _attempt(name: str, function: Callable[[], Any], errors: list[str]) -> Any:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         errors.append(f"no {name}: {message}{place}")
         return None
-
-
-def page(experiment: Experiment, config: Any, preset: str, rows: Sequence[Mapping[str, Any]], planned: int) -> str:
-    """The figure, the claims and the runs as one HTML file that loads nothing.
-
-    Args:
-      config, rows, planned: as for `draw`.
-    """
-    import pandas as pd
-
-    report = Report(experiment, config, preset, rows, planned)
-    errors: list[str] = []
-
-    def image() -> str:
-        data = base64.b64encode(figure_style.drawn(report.figure(), ".svg")).decode()
-        return f'<p><img alt="figure" src="data:image/svg+xml;base64,{data}"></p>'
-
-    def claims() -> str:
-        head, cells = claims_of.cells(claims_of.findings({"": report.claims}))
-        return pd.DataFrame(cells, columns=head).to_html(index=False).replace(escape(claims_of.LINE), claims_of.LINE)
-
-    def runs() -> str:
-        return report.runs().to_html(index=False, na_rep="–", float_format="{:.6g}".format)
-
-    parts = {"figure": image, "claims": claims, "runs": runs} if rows else {}
-    with pd.option_context("display.max_colwidth", None):  # to_html would shorten long texts
-        made = [f"<h2>{name.capitalize()}</h2>\n{_attempt(name, part, errors) or ''}" for name, part in parts.items()]
-    return PAGE.format(
-        title=escape(f"{experiment.name}, {preset}, {report.corpus}"),
-        question=escape(experiment.question),
-        count=f"{len(rows)} of {planned} runs have a record.",
-        results="\n".join([*(f"<p>{escape(error)}</p>" for error in errors), *made]),
-    )

@@ -81,7 +81,9 @@ class Sweep:
     @property
     def hash(self) -> str:
         """The hash of the experiment, its configuration, the fingerprints of its data and the user's file."""
-        return identity(self.experiment, self.config, self.datasets, self.source)
+        prints = {k: d and [d[x] for x in sorted(d) if x.endswith("fingerprint")] for k, d in self.datasets.items()}
+        file = {"source": self.source} if self.source else {}
+        return records.config_hash({"experiment": self.experiment, "config": self.config, "data": prints} | file)
 
     def difference(self, other: "Sweep") -> str:
         """The first part in which this sweep and another with another hash differ."""
@@ -92,11 +94,6 @@ class Sweep:
             if ours != others:
                 return f"{records.field_of(name)}={json.dumps(ours)}, not {json.dumps(others)}"
         return "its experiment file differs" if self.source != other.source else "its data differ"
-
-    @property
-    def corpus(self) -> str:
-        """The name of the corpus."""
-        return corpus_name(str(self.config.get("corpus", "")))
 
     @property
     def planned(self) -> int:
@@ -122,15 +119,10 @@ class Sweep:
         """The sweep of a store; None if it has none.
 
         Raises:
-          InputError: sweep.json cannot be used, or an older version of lvp began the sweep.
+          InputError: sweep.json cannot be used.
         """
         content = store.objects.read(NAME)
         if content is None:
-            if b'"experiment"' in (store.objects.read("manifest.json") or b""):
-                raise InputError(
-                    f"{store} was begun by an older version of lvp: `run` it in a new directory, with --reuse "
-                    f"{store}/records for its finished runs"
-                )
             return None
         try:
             held = json.loads(content)
@@ -172,13 +164,6 @@ def _check(threads: int, lanes_per_program: Mapping[str, Any], mesh: Any = None,
 def corpus_name(spec: str) -> str:
     """The name of a corpus without its path: "wikitext2" for "wikitext2:/path"."""
     return spec.partition(":")[0]
-
-
-def identity(experiment: str, config: Mapping, datasets: Mapping, source: str | None) -> str:
-    """The hash that names a sweep."""
-    data = {k: d and [d[x] for x in sorted(d) if x.endswith("fingerprint")] for k, d in datasets.items()}
-    file = {"source": source} if source else {}
-    return records.config_hash({"experiment": experiment, "config": config, "data": data} | file)
 
 
 def prepared(settings: Sequence[SettingRuns]) -> dict[str, Any]:

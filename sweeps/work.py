@@ -34,6 +34,9 @@ from lvp.training.outcome import Outcome
 
 log = logging.getLogger(__name__)
 RESERVED = "status"  # key of an outcome that the engine sets
+# Environment variables that must be set before a worker's process starts. Huge pages reduce page faults per training
+# step from tens of thousands to a few thousand.
+VARIABLES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,6 @@ class Job:
     allow_other_version: bool = False  # whether the environment may differ from that of earlier steps and runs
     track: str | None = None  # a key of `trackers.TRACKERS`
     keep_weights: bool = False  # whether finished runs keep their parameters
-
-    def variables(self) -> dict[str, str]:
-        """Environment variables that must be set before the worker's process starts."""
-        # Huge pages reduce page faults per training step from tens of thousands to a few thousand.
-        return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)

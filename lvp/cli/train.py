@@ -8,13 +8,12 @@ Files, on a file system that all processes share:
 """
 
 import argparse
-import contextlib
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from lvp.models.weights import Weights, read
 from lvp.parallel import sharding
 from lvp.parallel.processes import gathered
 from lvp.parametrization import table
+from lvp.signals import handled
 from lvp.training import Run, Setting, check_positive, records
 from lvp.training.outcome import Outcome
 
@@ -54,7 +54,8 @@ def train(arguments: argparse.Namespace) -> None:
         raise InputError(f"--out {out} is a file; name a directory")
     if arguments.distributed and not jax.distributed.is_initialized():  # Ray Train has joined its workers
         _join()
-    with _sigterm() as asked:
+    asked = threading.Event()
+    with handled(lambda *_: asked.set(), signal.SIGTERM):
         sizes = sharding.mesh_sizes(arguments.mesh, jax.device_count())
         task = training.task_for(setting)
         task.check_mesh(sizes)
@@ -69,7 +70,7 @@ def train(arguments: argparse.Namespace) -> None:
         mesh = sharding.make_mesh(sizes)
         saved = _Saved(task.program(mesh=mesh), run, out / "checkpoints", config, arguments.checkpoint_seconds)
         saved.start = start and start.params
-        outcome = saved.train(task.load(dataset, mesh)([run]), asked)
+        outcome = saved.train(task.load(dataset, mesh)([run]), asked.is_set)
     if outcome is None:
         _say(f"{out}: stopped at step {saved.step:,} of {setting.steps:,}; the same command continues")
     elif jax.process_index() == 0:
@@ -134,20 +135,6 @@ def _join() -> None:
     except ValueError as error:
         remedy = f"use srun, mpirun or a TPU pod, or set JAX_COORDINATOR_ADDRESS, {', '.join(names.values())}"
         raise InputError(f"--distributed: {str(error).rstrip('.')}; {remedy}") from None
-
-
-@contextlib.contextmanager
-def _sigterm() -> Iterator[Callable[[], bool]]:
-    """During the block SIGTERM does not end the process. Yields a function that tells whether it has arrived."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
-        yield asked.is_set
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    try:
-        yield asked.is_set
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _claimed(out: Path, config: Mapping[str, Any]) -> str:

@@ -139,9 +139,9 @@ class Side:
 
 def started(module: str, name: str, tuned: bool) -> Side:
     """A side on the CPU that is ready. `tuned`: whether it has the environment variables of the sweeps' workers."""
-    from lvp.sweeps.work import Job
+    from lvp.sweeps.work import VARIABLES
 
-    variables = Job("").variables() if tuned else {}
+    variables = VARIABLES if tuned else {}
     side = Side(module, name, environment={"JAX_PLATFORMS": "cpu"} | variables, quiet=True)
     side.start()
     return side

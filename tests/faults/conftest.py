@@ -36,7 +36,7 @@ def small_sweeps(text, cache):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("LVP_CACHE", str(cache))
-        patched.setattr(report, "draw", lambda *_: ({"table.csv": b"table", "figure.png": b"figure"}, "", []))
+        patched.setattr(report.Report, "files", lambda _: ({"table.csv": b"table", "figure.png": b"figure"}, "", []))
         patched.setattr(forecast, "matrix_product_flops", lambda: 1e9)
         keep_programs(patched)
         yield run

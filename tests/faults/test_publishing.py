@@ -22,6 +22,8 @@ def repository(tmp_path, monkeypatch):
     for name, path in {"COMMITTED": "results", "README": "README.md"}.items():
         monkeypatch.setattr(committed, name, root / path)
     committed.README.write_text("<!-- results status -->\n<!-- end -->\n")
+    for name in ("claims", "gallery"):
+        (root / "docs" / f"{name}.md").write_text(f"<!-- results {name} -->\n<!-- end -->\n")
     return root
 
 
@@ -29,7 +31,7 @@ def repository(tmp_path, monkeypatch):
 def finished():
     """The arguments of `publish` for a finished sweep."""
     done = committed.result("width_vocab/laptop-python-docs-normalized")
-    return {**done.sweep, "hash": done.sweep["sweep"], "planned": len(done.rows)}, done.rows
+    return {**done.sweep, "hash": done.sweep["sweep"]}, done.rows
 
 
 def files(folder):
@@ -48,8 +50,7 @@ def restore(folder, content):
 def test_a_killed_publication_is_old_or_new_or_refused(finished, repository, monkeypatch):
     folder = committed.publish(*finished)
     newer = files(folder)
-    older_sweep = {**finished[0], "planned": len(finished[1]) - 1}
-    committed.publish(older_sweep, finished[1][1:])
+    committed.publish(finished[0], finished[1][1:])
     older = files(folder)
 
     with kill_points.in_this_process(monkeypatch, folder) as points:

@@ -89,15 +89,6 @@ def test_a_directory_with_other_content_is_not_changed(finished, command_here, t
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("words", [("status",), (*RUN, "--out")])
-def test_a_sweep_of_an_older_version_is_named_as_such(command_here, tmp_path, words):
-    """Earlier versions had the file manifest.json instead of sweep.json."""
-    (tmp_path / "manifest.json").write_text('{"experiment": "width_vocab", "format": 2}')
-    (tmp_path / "records").mkdir()
-    refused(command_here(*words, tmp_path), "begun by an older version of lvp: `run` it in a new directory", "--reuse")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "records"]
-
-
 def test_another_packing_is_refused_at_resume(command_here, finished):
     out, _ = finished
     lost = next((out / "records").iterdir())

@@ -13,7 +13,7 @@ import pytest
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figure_style
 from lvp.sweeps import committed
-from lvp.sweeps.report import Report, draw, page
+from lvp.sweeps.report import Report
 
 FIGURES = {"figure.png", "figure.svg"}
 HOSTILE = "<script>alert('&')</script>"
@@ -51,7 +51,7 @@ def sweep():
 
 @pytest.fixture(scope="module")
 def drawn(sweep):
-    return draw(*sweep)
+    return Report(*sweep).files()
 
 
 class Tables(HTMLParser):
@@ -107,38 +107,41 @@ def test_the_files_and_the_text_at_the_end_of_a_command(sweep, drawn):
 
 def test_a_claim_that_is_not_tested_is_in_the_file_only(sweep):
     untested = changed(sweep, claims=lambda table, config, context: [a_claim(context, claims_of.NOT_TESTED)])
-    files, text, _ = draw(*untested)
+    files, text, _ = Report(*untested).files()
     assert len(text.splitlines()) == 1 and "not tested here |" in files["claims.md"].decode()
-    files, text, _ = draw(*changed(sweep, claims=lambda *_: []))
+    files, text, _ = Report(*changed(sweep, claims=lambda *_: [])).files()
     assert "claims.md" not in files and len(text.splitlines()) == 1
 
 
 def test_a_sweep_with_missing_runs_is_marked(sweep, drawn):
     experiment, config, preset, rows, planned = sweep
-    files, text, _ = draw(experiment, config, preset, rows[1:], planned)
+    files, text, _ = Report(experiment, config, preset, rows[1:], planned).files()
     assert f"\nPARTIAL: {planned - 1} of {planned} runs have a record\n" in text
     mark = f"<!-- PARTIAL: {planned - 1} of {planned} "
     assert mark in files["figure.svg"].decode() and "PARTIAL" not in drawn[0]["figure.svg"].decode() + drawn[1]
-    assert f"{planned - 1} of {planned} runs have a record." in page(experiment, config, preset, rows[1:], planned)
-    assert draw(experiment, config, preset, [], planned) == ({}, "no run has a record: nothing to draw", [])
-    assert "0 of 3 runs have a record." in page(experiment, config, preset, [], 3)
+    assert (
+        f"{planned - 1} of {planned} runs have a record."
+        in Report(experiment, config, preset, rows[1:], planned).page()
+    )
+    assert Report(experiment, config, preset, [], planned).files() == ({}, "no run has a record: nothing to draw", [])
+    assert "0 of 3 runs have a record." in Report(experiment, config, preset, [], 3).page()
 
 
 @pytest.mark.parametrize("name, lost", [("figure", FIGURES), ("summary", set()), ("claims", {"claims.md"})])
 def test_an_error_of_the_experiment_keeps_the_other_files(sweep, name, lost):
-    files, _, (line,) = draw(*changed(sweep, **{name: failing}))
+    files, _, (line,) = Report(*changed(sweep, **{name: failing})).files()
     assert files.keys() == {"table.csv", "claims.md", *FIGURES} - lost
     assert re.fullmatch(rf"no {name}: ZeroDivisionError: division by zero \({re.escape(__file__)}:\d+\)", line)
 
 
 def test_an_error_of_the_experiment_is_on_the_page(sweep):
-    text = page(*changed(sweep, figure=failing))
+    text = Report(*changed(sweep, figure=failing)).page()
     assert "<p>no figure: ZeroDivisionError" in text and "<h2>Runs</h2>\n<table" in text
 
 
 def test_the_page_has_the_claims_and_the_numbers_of_the_records(sweep):
     report = Report(*sweep)
-    text = page(*sweep)
+    text = Report(*sweep).page()
     rows = Tables(text).rows
     head, claims = claims_of.cells(claims_of.findings({"": report.claims}))
     assert rows[: len(claims) + 1] == [head, *claims]
@@ -159,7 +162,7 @@ def loaded(text):
 
 
 def test_the_page_loads_nothing(sweep):
-    text = page(*sweep)
+    text = Report(*sweep).page()
     assert loaded(text) == [] and Tables(text).tags.count("img") == 1
     for added in ('<img src="https://a.b/c.png">', "<script>", "<style>@import 'a.css'"):  # controls
         assert loaded(text + added)
@@ -176,7 +179,7 @@ def test_texts_are_escaped(sweep):
     )
     config = dataclasses.replace(config, corpus=HOSTILE)
     first = {**rows[0], "hash": HOSTILE, "outcome": {**rows[0]["outcome"], "status": HOSTILE, HOSTILE: 1.0}}
-    text = page(experiment, config, HOSTILE, [first, *rows[1:]], planned)
+    text = Report(experiment, config, HOSTILE, [first, *rows[1:]], planned).page()
     assert "<script" not in text.lower()
     settings = sum(Tables(text).rows, [])
     assert settings.count(HOSTILE) >= 4  # hash, status, the name of a number and the claim
