@@ -397,7 +397,7 @@ def power_in_words(power: Measurement, quantity: str) -> str:
     """A power with its interval, such as "d^p, p = 0.90 [0.63, 1.16]"; no number if the interval tells nothing."""
     low, high = power.interval or (-np.inf, np.inf)
     told = high - low <= WIDE or low > 0 or high < 0
-    return f"{quantity}^p, p = {power.in_words()}" if told else f"no resolved power of {quantity}"
+    return f"{quantity}^p, p = {power.in_words()}" if told else "not resolved"
 
 
 def percent(values: Sequence[float]) -> Measurement:
@@ -412,8 +412,8 @@ def summary(table, config: Config) -> str:
         readings = of_group(by_setting, name)
         lines += [
             GROUPS[name].label,
-            f"{'d':>5} {'m':>6} {'constant':>9} {'vertex':>7} {'best ratio':>11} {'95 % interval':>20} {'entering':>9} "
-            f"{'best η_E':>8} {'bits/byte':>9} {'× 2':>6} {'× 1/2':>6}  flags",
+            f"{'d':>5} {'m':>6} {'η_hidden·d':>10} {'vertex':>7} {'best ratio':>11} {'95 % interval':>20} "
+            f"{'entering':>9} {'best η_E':>8} {'bits/byte':>9} {'× 2':>6} {'× 1/2':>6}  flags",
             *map(_line, readings),
             *_law_lines(config, readings),
             *([] if GROUPS[name].scheduled else _part_lines(readings)),
@@ -422,7 +422,7 @@ def summary(table, config: Config) -> str:
     return "\n".join(
         [
             *lines,
-            "constant: η_hidden · d, chosen by the selecting seeds (*: a better place may lie beyond the grids)",
+            "η_hidden·d: chosen by the selecting seeds (*: a better place may lie beyond the grids)",
             "vertex: η_hidden · d at the vertex of the parabola; entering: best ratio times the factor on the rows",
             "best ratio: η_E / η_hidden of the judging seeds; × 2, × 1/2: cost of twice and half, in % of the loss",
         ]
@@ -435,7 +435,7 @@ def _line(each: Reading) -> str:
         return f"{each.shape.width:>5} {each.shape.vocab:>6} no place finished with all selecting seeds"
     constant = constant_at(each.group, tuned.constant)
     numbers = [
-        f"{constant:>8.3g}{'*' if tuned.at_edge else ' '}",
+        f"{constant:>9.3g}{'*' if tuned.at_edge else ' '}",
         f"{_shown(tuned.best_constant, '.3g'):>7}",
         f"{_shown(best.rate, '.3g'):>11}",
         f"{_interval(best):>20}",

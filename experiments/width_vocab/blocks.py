@@ -6,7 +6,7 @@ from typing import Any
 from lvp.analysis import markdown
 from lvp.analysis.power_laws import in_words
 from lvp.experiments.width_vocab.analysis import optima
-from lvp.experiments.width_vocab.config import READINGS
+from lvp.experiments.width_vocab.config import ADAPTIVE, READINGS
 from lvp.experiments.width_vocab.token_rows import token_rows_table
 from lvp.parametrization import published
 
@@ -35,15 +35,15 @@ def headline(results: Sequence[Any]) -> str:
     Args:
       results: committed results on one corpus.
     """
-    sentences, settings = ["- **The paper's rule has an exponent of −0.5.**"], set()
+    sentences = ["- **The paper's exponent of the width is −0.5.**"]
     for each in results:
         slopes = {READINGS[rows]: optima(each.table, each.config, rows)[1] for rows in each.config.token_rows}
         exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items()).replace("-", "−")
         tuned = ", with a tuned hidden rate" * bool(each.config.hidden_constants)
-        setting = f"at widths {min(each.config.widths)} to {max(each.config.widths)}{tuned}"
-        verb = "Measured again" if setting in settings else "Measured"
-        sentences.append(f"{verb} {setting}: {exponents}.")
-        settings.add(setting)
+        design = "on an adaptive grid" if each.config.design == ADAPTIVE else "on a grid"
+        sentences.append(
+            f"At widths {min(each.config.widths)} to {max(each.config.widths)}, {design}{tuned}: {exponents}."
+        )
     limits = (
         "With rows × √d the exponent depends on the number of steps. Training reads the short texts many times "
         "([reasons](docs/width_vocab.md#how-the-laptop-preset-was-chosen))."

@@ -13,6 +13,7 @@ import pytest
 from lvp.files import checkpoints
 from lvp.sweeps import progress
 from lvp.training import records
+from tests.faults.test_kills import workers
 from tests.marking import slow
 from tests.sweeps.running import ROOT, outcomes
 
@@ -92,17 +93,21 @@ def steps(out):
     return {path.name: checkpoints.steps(path)[-1] for path in out.glob("checkpoints/*") if checkpoints.steps(path)}
 
 
+def wait_for_training(process, out):
+    deadline = time.monotonic() + 300
+    while not list(out.glob("programs/*")):  # a worker compiles its program, and then trains
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("executor", ["local", "ray"])
 def test_an_interrupted_sweep_continues_with_the_same_bits(command, undisturbed, tmp_path, executor, number):
     out = tmp_path / "out"
     process = command(*RUN, "--executor", executor, *OPTIONS, "--out", out, start=True, **LONG)
-    deadline = time.monotonic() + 300
-    while not list(out.glob("programs/*")):  # a worker compiles its program, and then trains
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(2)
+    wait_for_training(process, out)
     assert process.poll() is None and not outcomes(out)
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=120)
@@ -118,6 +123,19 @@ def test_an_interrupted_sweep_continues_with_the_same_bits(command, undisturbed,
     assert outcomes(out) == undisturbed
     resumed = {row["hash"]: row["provenance"]["resumed_at_step"] for row in records.read(out / "records")}
     assert {run: step for run, step in resumed.items() if step} == saved
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_saves_and_another_continues(command, undisturbed, tmp_path):
+    out = tmp_path / "out"
+    process = command(*RUN, "--executor", "local", *OPTIONS, "--out", out, start=True, **LONG)
+    wait_for_training(process, out)
+    for worker in workers(process):
+        worker.terminate()
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0 and outcomes(out) == undisturbed, stderr
+    # No other checkpoint was due.
+    assert any(row["provenance"]["resumed_at_step"] for row in records.read(out / "records"))
 
 
 @pytest.mark.parametrize("in_time", [True, False])
