@@ -1,6 +1,6 @@
 """Reads the records of `width_vocab`: optima by width, slopes by horizon, the cost of the √d rule, and the summary."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -163,9 +163,9 @@ def slopes_by_horizon(table, config: Config, token_rows: str) -> dict[int, analy
     return {steps: optima(table, config, token_rows, steps)[1] for steps in config.horizons}
 
 
-def exponent_by_steps(table, config: Config, token_rows: str) -> str:
-    """The exponents of the best rate in width after fewer steps, in words."""
-    *earlier, _ = slopes_by_horizon(table, config, token_rows).items()
+def exponent_by_steps(by_horizon: Mapping[int, analysis.Slope]) -> str:
+    """The exponents of the best rate in width after fewer steps than all, in words."""
+    *earlier, _ = by_horizon.items()
     by_steps = [f"{in_words(fit)} after {steps}" for steps, fit in earlier if np.isfinite(fit.slope)]
     return f"exponent {', '.join(by_steps)} steps".replace("-", "−") if by_steps else "no exponent after fewer steps"
 
@@ -202,7 +202,7 @@ def summary(table, config: Config) -> str:
         if np.isfinite(last.slope):
             in_last = in_words(last).replace("-", "−")
             lines.append(f"  exponent {in_last} by the loss of the last {LAST:.0%} of the steps")
-        lines += [f"  {exponent_by_steps(table, config, token_rows)}", ""]
+        lines += [f"  {exponent_by_steps(group.slope_by_horizon)}", ""]
     lines.append(
         f"{within}: geometric mean of the rates whose loss is {within} of the best (*: the grid does not contain all)"
     )

@@ -16,6 +16,7 @@ from lvp.experiments.width_vocab.analysis import (
     hidden_constant_text,
     leaves_rates,
     optima,
+    slopes_by_horizon,
     transfer_gap,
 )
 from lvp.experiments.width_vocab.config import PRESETS, READINGS, Config
@@ -48,7 +49,7 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     resolved = f"train loss on {text}, read many times; after {config.steps} steps"
     if config.hidden_constants:
         resolved += f"; {hidden_constant_text(table, config, token_rows)}"
-    exponents = exponent_by_steps(table, config, token_rows)
+    exponents = exponent_by_steps(slopes_by_horizon(table, config, token_rows))
     resolved += f"; {exponents}"
     half = Question(
         statement="m = 8 d: the best η_E falls as d^(−1/2), not as d^0 or d^(−1)",
