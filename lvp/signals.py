@@ -9,12 +9,14 @@ from typing import Any
 
 @contextlib.contextmanager
 def handled(handler: Callable[[int, Any], Any], *numbers: int) -> Iterator[None]:
-    """Handles signals in the block. Ignored ones stay ignored.
+    """Handles signals in the block.
 
-    Outside the main thread, where Python allows no handlers, it does nothing.
+    Ignored ones stay ignored, as under `nohup`, except SIGTERM. Outside the main thread, where Python allows no
+    handlers, it does nothing.
     """
     here = threading.current_thread() is threading.main_thread()
-    before = {n: signal.signal(n, handler) for n in numbers if here and signal.getsignal(n) is not signal.SIG_IGN}
+    chosen = [n for n in numbers if here and (n == signal.SIGTERM or signal.getsignal(n) is not signal.SIG_IGN)]
+    before = {n: signal.signal(n, handler) for n in chosen}
     try:
         yield
     finally:

@@ -120,9 +120,9 @@ def publish(out: str | Path, suffix: str = "") -> Path:
     sweep = driver.existing(store)
     if sweep.source is not None:
         raise InputError(f"{out} is a sweep of a user's experiment: only experiments of lvp can be published")
-    if missing := driver.missing(store, sweep):
-        raise InputError(f"{out} is not finished: {len(missing)} runs have no record; `resume` it first")
     rows = store.read_records()
+    if missing := driver.planned_runs(store, sweep) - {row["hash"] for row in rows}:
+        raise InputError(f"{out} is not finished: {len(missing)} runs have no intact record; `resume` it first")
     ended = max(row["provenance"].get("ended", time.time()) for row in rows)
     more = {"date": time.strftime("%Y-%m-%d", time.gmtime(ended))}  # UTC
     return committed.publish(sweep.as_json() | more, rows, suffix)

@@ -499,6 +499,8 @@ class _Session:
                 self._begin(executor)
             elif self.options.pack or self.options.threads or self.options.mesh:
                 self._repack(executor)
+            if self.options.track is not None:  # before the workers: two processes must not make MLflow's experiment
+                self.sweep.tracker(self.options.track, self.store).close()
             failures: dict[str, str] = {}
             before: set[str] = set()
             while True:
@@ -555,8 +557,6 @@ class _Session:
             track=self.options.track,
             keep_weights=self.experiment.keep_weights if chosen is None else chosen,
         )
-        if self.options.track is not None:  # before the workers: two processes must not make MLflow's experiment
-            self.sweep.tracker(self.options.track, self.store).close()
         workers = forecast.workers(executor.machines(), packing)  # the machines may differ from those of the beginning
         packs = packs_of(found, packing["lanes_per_program"], workers, missing)
         news = News(self.store, found, missing, self.quiet, self.watch)
@@ -576,13 +576,12 @@ class _Session:
         return table
 
 
-def missing(store: Store, sweep: Sweep) -> set[str]:
-    """The runs without a record, of a sweep of lvp's own experiment."""
+def planned_runs(store: Store, sweep: Sweep) -> set[str]:
+    """The runs of a sweep of lvp's own experiment, those that depend on its results among them."""
     loaded = experiments.load(sweep.experiment)
     config = experiments.restored(loaded, sweep.preset, sweep.config)
     datasets = {each.label: described(each.setting, sweep.datasets.get(each.label)) for each in loaded.settings(config)}
-    runs = {run for planned in with_follow_ups(loaded, config, datasets, store) for run in planned.runs}
-    return runs - store.recorded()
+    return {run for planned in with_follow_ups(loaded, config, datasets, store) for run in planned.runs}
 
 
 def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: Callable[..., None]):

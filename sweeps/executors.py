@@ -83,16 +83,19 @@ class Inline:
 
         with handled(stop, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             for pack in packs:
+                full = False
                 try:
                     for step in worker.train(pack):
                         report(Progress(pack, step))
-                    if worker.stopping:
-                        raise KeyboardInterrupt
-                    report(Progress(pack, done=True))
+                    if not worker.stopping:
+                        report(Progress(pack, done=True))
                 except Exception as error:
                     report(Progress(pack, done=True, error=described(error)))
-                    if is_full(error):
-                        return
+                    full = is_full(error)
+                if worker.stopping:
+                    raise KeyboardInterrupt
+                if full:
+                    return
 
     def close(self) -> None:
         pass
@@ -179,12 +182,12 @@ class _Workers:
         if self.ending.is_set():
             return
         self.silent += 1
-        if self.silent >= self.count + DEATHS:  # the machine lets no worker train
-            raise RuntimeError(reason)
-        if deaths < DEATHS:
-            self.todo.put((pack, deaths + 1))
-        else:
+        if deaths == DEATHS:
             self.report(Progress(pack, done=True, error=reason))
+        elif self.silent >= self.count + DEATHS:  # the machine lets no worker train
+            raise RuntimeError(reason)
+        else:
+            self.todo.put((pack, deaths + 1))
 
 
 def _stop(processes: Sequence["_Process"]) -> None:

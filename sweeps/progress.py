@@ -1,4 +1,4 @@
-"""The progress of a sweep: the line of a running command, and the text of `status`."""
+"""The progress of a sweep: the line of a running command."""
 
 import sys
 import threading

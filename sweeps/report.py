@@ -36,7 +36,7 @@ table {{ border-collapse: collapse; font-size: 13px }} th, td {{ padding: .2rem 
 
 @dataclass(frozen=True)
 class Report:
-    """An experiment's reading of the records of a sweep. Only `files` and `page` catch exceptions of the experiment."""
+    """An experiment's reading of the records of a sweep. `files` and `page` report its exceptions."""
 
     experiment: Experiment
     config: Any  # the experiment's configuration

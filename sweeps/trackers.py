@@ -208,7 +208,7 @@ def tracker(name: str, folder: Path, sweep: str) -> Tracker:
     try:
         return make(folder, sweep)
     except Exception as error:  # tools define their own exceptions
-        raise InputError(f"--track {name}: {_line(error)}; repair it, or omit --track") from None
+        raise InputError(f"--track {name}: {_line(error)}; repair it, or choose another tool") from None
 
 
 def quietly(tracker: Tracker) -> Tracker:

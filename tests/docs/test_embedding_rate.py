@@ -55,7 +55,7 @@ def test_the_ranges_of_costs_and_intervals():
         sides += [*(100 * (high / best - 1)), *(100 * (1 - low / best))]
     text = " ".join(PAGE.read_text().split())
     assert f"costs only {min(costs):.1f} to {max(costs):.1f} % of the loss" in text
-    assert f"no better than to {min(sides):.0f} to {max(sides):.0f} %" in text
+    assert f"its intervals lie {min(sides):.0f} to {max(sides):.0f} % from it" in text
 
 
 def test_the_ratio_of_the_small_1b_design():

@@ -5,30 +5,20 @@ import itertools
 import random
 import subprocess
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from lvp.sweeps import executors
+from lvp.sweeps.executors import Progress
 from lvp.sweeps.store import Store
+from lvp.sweeps.work import Job, Pack
 from tests.faults.clusters import kill_all
 from tests.faults.conftest import RUN, SIX
 from tests.faults.kill_points import Killed
 from tests.faults.ledger import Watched
-from tests.sweeps.running import outcomes
-
-WORKERS = ("lvp.sweeps.work", "ray::ResourceTrainable")  # in the command lines of worker processes
-
-
-def workers(process: subprocess.Popen) -> list[psutil.Process]:
-    """The worker processes of a driver."""
-    found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
-        try:
-            if any(name in " ".join(child.cmdline()) for name in WORKERS):
-                found.append(child)
-        except psutil.NoSuchProcess:
-            continue
-    return found
+from tests.sweeps.running import outcomes, workers
 
 
 def kill_worker(process: subprocess.Popen) -> bool:
@@ -162,3 +152,31 @@ def test_a_stopped_sweep_continues(six_runs, command, tmp_path):
             each.resume()
     assert process.wait(900) == 0, process.communicate()
     watched.assert_whole("driver and workers are stopped for a while (SIGSTOP)", 3, six_runs)
+
+
+def test_a_pack_is_given_up_after_five_retries_and_the_others_end(monkeypatch):
+    tried, news = [], []
+
+    class Dying:
+        """A process that dies with the pack "bad"."""
+
+        def __init__(self, job, number):
+            self.died = self.full = False
+            self.process = SimpleNamespace(terminate=lambda: None, wait=lambda: None)
+
+        def train(self, pack):
+            tried.append(pack.label)
+            self.died = pack.label == "bad"
+            yield from [] if self.died else [Progress(pack, done=True)]
+
+        def reason(self):
+            return "it died"
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr(executors, "_Process", Dying)
+    packs = [Pack(label, {label: None}, 1) for label in ("bad", "one", "two")]
+    executors.Local().run(packs, Job(""), 1, news.append)
+    assert tried.count("bad") == 1 + executors.DEATHS and tried.count("one") == tried.count("two") == 1
+    assert {each.pack.label: each.error for each in news} == {"one": None, "two": None, "bad": "it died"}

@@ -60,7 +60,9 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("file, name", [*(("record", name) for name in ERRORS), *((file, "EIO") for file in CALLS)])
+@pytest.mark.parametrize(
+    "file, name", [*(("record", name) for name in ERRORS), *((file, "EIO") for file in CALLS if file != "record")]
+)
 def test_an_error_of_the_machine_names_the_file(file, name, tmp_path, monkeypatch):
     make, call = CALLS[file]
     path, number = make(tmp_path), getattr(errno, name)

@@ -43,7 +43,7 @@ def small(cache, monkeypatch, tmp_path):
 
 @pytest.fixture
 def interrupted(monkeypatch):
-    """interrupted(call) interrupts a sweep in the test's process, as Ctrl-C does, when a pack has done a few steps.
+    """interrupted(call) interrupts a sweep in the test's process, without a save, when a pack has done a few steps.
     Returns the message."""
 
     def report(news, progress):

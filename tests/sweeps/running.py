@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from lvp.sweeps.__main__ import main
@@ -134,6 +135,21 @@ def keep_programs(monkeypatch):
 
     monkeypatch.setattr(PackedProgram, "lower", kept)
     monkeypatch.setattr(PackedProgram, "run_shapes", kept_shapes)
+
+
+WORKERS = ("lvp.sweeps.work", "ray::ResourceTrainable")  # in the command lines of worker processes
+
+
+def workers(process: subprocess.Popen) -> list[psutil.Process]:
+    """The worker processes of a driver."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if any(name in " ".join(child.cmdline()) for name in WORKERS):
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
 
 
 def outcomes(place) -> dict[str, dict]:

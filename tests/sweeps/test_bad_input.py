@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -87,6 +88,13 @@ def test_a_directory_with_other_content_is_not_changed(finished, command_here, t
     (tmp_path / "mine").write_text("not a sweep")
     refused(command_here(*RUN, "--out", tmp_path), r"holds other files \(mine\); name an empty or new directory")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"{}")])
+def test_an_unfinished_sweep_is_not_published(finished, command_here, tmp_path, damage):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    damage(next((out / "records").iterdir()))
+    refused(command_here("publish", out), "is not finished: 1 runs have no intact record; `resume` it first")
 
 
 def test_another_packing_is_refused_at_resume(command_here, finished):

@@ -13,9 +13,8 @@ import pytest
 from lvp.files import checkpoints
 from lvp.sweeps import progress
 from lvp.training import records
-from tests.faults.test_kills import workers
 from tests.marking import slow
-from tests.sweeps.running import ROOT, outcomes
+from tests.sweeps.running import ROOT, outcomes, workers
 
 RUN = ("run", "width_vocab", "--preset", "smoke")
 # Only a process that is asked to stop saves. A run takes long enough to be interrupted in any case.
@@ -138,21 +137,32 @@ def test_a_stopped_worker_saves_and_another_continues(command, undisturbed, tmp_
     assert any(row["provenance"]["resumed_at_step"] for row in records.read(out / "records"))
 
 
-@pytest.mark.parametrize("in_time", [True, False])
-def test_an_interrupt_in_this_process_saves_the_runs(small, tmp_path, monkeypatch, in_time):
+@pytest.mark.parametrize("number, times", [(signal.SIGINT, 1), (signal.SIGHUP, 1), (signal.SIGINT, 2)])
+def test_an_interrupt_in_this_process_saves_the_runs(small, tmp_path, monkeypatch, number, times):
     """A second interrupt does not wait for the save."""
     out = tmp_path / "out"
 
     def interrupt(news, progress):
         if progress.pack.label == "runs":
-            for _ in range(1 if in_time else 2):
-                signal.raise_signal(signal.SIGINT)
+            for _ in range(times):
+                signal.raise_signal(number)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt, match="continues from here"):
         patched.setattr(progress.News, "report", interrupt)
-        small.run(out, checkpoint_seconds=1e9, steps=3000)
-    assert bool(steps(out)) == in_time
+        small.run(out, checkpoint_seconds=1e9, steps=1500)
+    assert bool(steps(out)) == (times == 1)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    small.resume(out)
-    small.run(tmp_path / "whole", steps=3000)
-    assert outcomes(out) == outcomes(tmp_path / "whole")
+    if number == signal.SIGINT:
+        small.resume(out)
+        small.run(tmp_path / "whole", steps=1500)
+        assert outcomes(out) == outcomes(tmp_path / "whole")
+
+
+def test_an_interrupt_after_the_last_run_is_not_lost(small, tmp_path, monkeypatch):
+    def interrupt(news, progress):
+        if progress.done and len(outcomes(tmp_path / "out")) == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(progress.News, "report", interrupt)
+    with pytest.raises(KeyboardInterrupt, match="continues from here"):
+        small.run(tmp_path / "out")

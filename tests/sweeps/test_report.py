@@ -38,7 +38,7 @@ def some_claims(table, config, context):
 
 @pytest.fixture(scope="module")
 def sweep():
-    """The arguments of `draw` for a finished sweep with real records. Its figure is quickly drawn."""
+    """The arguments of `Report` for a finished sweep with real records. Its figure is quickly drawn."""
     done = committed.result("width_vocab/laptop-python-docs-normalized")
     experiment = dataclasses.replace(
         done.experiment,

@@ -6,7 +6,6 @@ import shutil
 
 from lvp import sweeps
 from lvp.training import records
-from tests.sweeps.own_files import anew, executions, written  # noqa: F401  fixture
 
 
 def test_counts_of_finished_diverged_failed_and_begun_runs(finished, tmp_path):

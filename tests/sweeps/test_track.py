@@ -236,7 +236,9 @@ def broken(monkeypatch):
 
 
 def test_a_tool_that_cannot_begin_is_refused_before_training(small, broken, tmp_path):
-    with pytest.raises(InputError, match="^--track tensorboard: RuntimeError: no answer; repair it, or omit --track$"):
+    with pytest.raises(
+        InputError, match="^--track tensorboard: RuntimeError: no answer; repair it, or choose another tool$"
+    ):
         small.run(tmp_path / "out", track="tensorboard")
     assert not list(tmp_path.glob("out/records/*"))
     assert len(small.run(tmp_path / "out")) == 4

@@ -1,4 +1,4 @@
-"""Experiments in users' files: runs that depend on results, own optimizers and rules, errors and changes."""
+"""Experiments in users' files: runs that depend on results, errors and changes."""
 
 import dataclasses
 import shutil
