@@ -160,25 +160,31 @@ class Recommendation:
         return self.embedding.learning_rate / self.table[self.embedding.role].lr_multiplier
 
     @property
-    def tries_unmoved(self) -> bool:
-        """True if `sweep` ends with the tuned rate of the smaller model.
+    def rival(self) -> float | None:
+        """Another embedding rate that is worth training after a transfer; None without one.
 
-        The best rate of rows that are not multiplied by √d may not move at all. It is worth training if the rule moves
-        it by a factor above `MOVED`.
+        It is the tuned rate of the smaller model, because the best rate of plain rows may not move at all. For rows
+        times √d it moves as the hidden rate, because their best ratio of the two rates may not move
+        (docs/embedding_rate.md). The rule's rate must differ from it by a factor above `MOVED`.
         """
-        rate, small = self.embedding.learning_rate, self.embedding.base_learning_rate
-        return self.embedding_lr is not None and (small or 0.0) > MOVED * rate and self.token_rows != "sqrt"
+        rate, small, hidden = self.embedding.learning_rate, self.embedding.base_learning_rate, self["hidden"]
+        if small is None or hidden.base_learning_rate is None:
+            return None
+        if self.token_rows != "sqrt":
+            return small if self.embedding_lr is not None and small > MOVED * rate else None
+        kept = small * hidden.learning_rate / hidden.base_learning_rate
+        return kept if rate > MOVED * kept and not self.tied and self.optimizer != "muon" else None
 
     @property
     def sweep(self) -> tuple[float, ...]:
         """Three embedding rates worth training next.
 
         They are `TUNED_SWEEP` times a tuned rate, or the rate of rows times √d, of a tied matrix or beside Muon. Other
-        rates are `SWEEP` times LVP's rate. If `tries_unmoved`, they go from the moved to the unchanged rate.
+        rates are `SWEEP` times LVP's rate. With a `rival`, they go from the smaller to the larger of it and the rule's.
         """
-        rate, small = self.embedding.learning_rate, self.embedding.base_learning_rate
-        if self.tries_unmoved and small is not None:
-            return (rate, math.sqrt(rate * small), small)
+        rate = self.embedding.learning_rate
+        if self.rival is not None:
+            return min(rate, self.rival), math.sqrt(rate * self.rival), max(rate, self.rival)
         if self.embedding_was_tuned or self.tied or self.token_rows == "sqrt" or self.optimizer == "muon":
             return tuple(rate * factor for factor in TUNED_SWEEP)
         return tuple(self.embedding_by_rule["lvp"] * factor for factor in SWEEP)

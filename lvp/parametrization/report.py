@@ -164,10 +164,11 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
     """The embedding rates to try, with the reason for `evidence`."""
     text = f"Try the embedding rates {', '.join(f'{rate:.3g}' for rate in advice.sweep)}"
     if not evidence:
-        text += ", from the moved to the unchanged rate" * advice.tries_unmoved
+        text += f", {_between(advice)}" * (advice.rival is not None)
         return textwrap.wrap(f"{text} (--evidence: why).{_outside(advice)}", LINE)
-    if advice.tries_unmoved:
-        why = "from the moved rate to the unchanged one: docs/embedding_rate.md measured that plain rows keep theirs"
+    if advice.rival is not None:
+        keep = "rows × √d keep the ratio of the two rates" if advice.token_rows == "sqrt" else "plain rows keep theirs"
+        why = f"{_between(advice)}: docs/embedding_rate.md measured that {keep}"
     elif advice.embedding_was_tuned:
         why = "half and twice the rate above"
     elif pages := _pages(advice):
@@ -184,6 +185,12 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
         text += "If a run is expensive, try them at a smaller width first, and give --from-width and --embedding-lr. "
     text += "If the first or the last is the best, go on beyond it."
     return textwrap.wrap(text, LINE)
+
+
+def _between(advice: "Recommendation") -> str:
+    if advice.token_rows == "sqrt":
+        return "from the small model's ratio to the hidden rate up to the rule's rate"
+    return "from the moved to the unchanged rate"
 
 
 def _measured(advice: "Recommendation") -> list[list[str]]:

@@ -275,8 +275,20 @@ def test_a_tuned_rate_that_the_rule_moves_far_is_tried_unmoved():
     assert between.sweep == pytest.approx([0.01 * 8**-0.5, 0.01 * 8**-0.25, 0.01]) and "unchanged" in str(between)
     far = advised(**SIZE, hidden_lr=1e-3, from_width=32, embedding_lr=0.01)
     assert far.sweep == pytest.approx([0.00125, 0.01 * 8**-0.5, 0.01])
-    rows = advised(**SIZE, hidden_lr=1e-3, from_width=32, embedding_lr=0.01, token_rows="sqrt")
-    assert rows.sweep == pytest.approx([0.000625, 0.00125, 0.0025])
+
+
+@pytest.mark.parametrize("embedding_lr", [None, 0.01])
+def test_rows_times_the_root_of_the_width_try_the_small_models_ratio(embedding_lr):
+    """The rule moves the ratio of the two rates as √(d/d₀). On fresh text a constant ratio costs less."""
+    given = {"hidden_lr": 1e-3, "embedding_lr": embedding_lr, "token_rows": "sqrt"}
+    far = advised(**SIZE, from_width=32, **given)
+    ratio = far["embedding"].base_learning_rate / 1e-3
+    kept = ratio * far["hidden"].learning_rate
+    assert far.sweep == pytest.approx([kept, kept * 8**0.5, kept * 8]) and far.sweep[2] == far.embedding.learning_rate
+    assert "ratio" in str(far) and "keep the ratio" in far.with_evidence()
+    near = advised(**SIZE, from_width=512, **given)
+    assert near.sweep == pytest.approx([x * near.embedding.learning_rate for x in (0.5, 1, 2)])
+    assert "keep the ratio" not in near.with_evidence()
 
 
 def test_muon_keeps_its_rate_and_the_other_roles_have_adams():
