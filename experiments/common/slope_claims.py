@@ -57,8 +57,9 @@ def answer_jointly(
     values = [shape["dm".index(quantity)] for shape in shapes]
     others = {}
     for left in sorted(set(values)):
-        kept = [i for i, value in enumerate(values) if value != left]
-        others[f"{quantity} {left}"] = joint_powers([shapes[i] for i in kept], [best[i] for i in kept]).power(quantity)
+        if kept := [i for i, value in enumerate(values) if value != left]:
+            fit = joint_powers([shapes[i] for i in kept], [best[i] for i in kept])
+            others[f"{quantity} {left}"] = fit.power(quantity)
     return answer_without_each(
         question, joint_powers(shapes, best).power(quantity), others, context, seeds, what=quantity
     )

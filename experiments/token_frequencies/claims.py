@@ -27,7 +27,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         f"because the order is that of large m; in all vocabularies {in_words(growth(table, 'peak_ratio'))}",
     )
     without = {}
-    for m in larger["run.vocab"]:
+    for m in larger["run.vocab"] if len(larger) > 1 else ():
         fit = growth(larger[larger["run.vocab"] != m], "peak_ratio")
         without[f"m {m}"] = Measurement(fit.slope, fit.interval)
     measured = Measurement(peak.slope, peak.interval)

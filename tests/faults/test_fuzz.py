@@ -254,7 +254,7 @@ def test_sweep_directories(count, sweep):
 
     def read():
         store = Store(sweep)
-        return commands.status(sweep), store.read_records(), driver.missing(store, driver.existing(store))
+        return commands.status(sweep), store.read_records(), driver.planned_runs(store, driver.existing(store))
 
     @examples(count)
     @given(sweep_directories(sweep))

@@ -11,6 +11,7 @@ from lvp.data.tokens import tokenizers
 from lvp.errors import InputError
 from lvp.experiments import feature_learning, linear_network, token_frequencies
 from lvp.experiments.feature_learning import sign_moments
+from lvp.sweeps.committed import result
 from tests.marking import slow
 
 CONTEXT = {"experiment": "none", "preset": "none", "corpus": "none", "commit": "none"}
@@ -256,3 +257,12 @@ def test_unusable_configurations_are_refused(change):
         feature_learning.Config(**change)
     with pytest.raises(InputError, match="first_rank"):
         token_frequencies.Config(first_rank=10, last_rank=10)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_claims_about_few_vocabularies_are_unresolved(count):
+    """Without one of them no vocabulary is left."""
+    done = result("token_frequencies/laptop-wikitext2")
+    few = done.table.nsmallest(count, "run.vocab")
+    (claim,) = token_frequencies.claims.claims(few, done.config, CONTEXT)
+    assert claim.verdict == "unresolved"
