@@ -137,8 +137,17 @@ def test_a_stopped_worker_saves_and_another_continues(command, undisturbed, tmp_
     assert any(row["provenance"]["resumed_at_step"] for row in records.read(out / "records"))
 
 
+@pytest.fixture
+def heard():
+    """A background job of a shell inherits ignored signals, and an ignored signal stays ignored."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number, times", [(signal.SIGINT, 1), (signal.SIGHUP, 1), (signal.SIGINT, 2)])
-def test_an_interrupt_in_this_process_saves_the_runs(small, tmp_path, monkeypatch, number, times):
+def test_an_interrupt_in_this_process_saves_the_runs(small, heard, tmp_path, monkeypatch, number, times):
     """A second interrupt does not wait for the save."""
     out = tmp_path / "out"
 
@@ -158,7 +167,7 @@ def test_an_interrupt_in_this_process_saves_the_runs(small, tmp_path, monkeypatc
         assert outcomes(out) == outcomes(tmp_path / "whole")
 
 
-def test_an_interrupt_after_the_last_run_is_not_lost(small, tmp_path, monkeypatch):
+def test_an_interrupt_after_the_last_run_is_not_lost(small, heard, tmp_path, monkeypatch):
     def interrupt(news, progress):
         if progress.done and len(outcomes(tmp_path / "out")) == 4:
             signal.raise_signal(signal.SIGINT)
