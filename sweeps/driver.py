@@ -114,7 +114,7 @@ def run(
         are not trained again.
       quiet: whether to print nothing.
       watch: called with the table of finished runs when it has grown, at most once per second, and at the end.
-      values: fields of the experiment's configuration, and of `options`.
+      values: fields of the experiment's configuration, which replace those of `config`, and fields of `options`.
 
     Raises:
       InputError: an argument, file or directory cannot be used, or `out` holds another sweep. Nothing is trained.
@@ -577,7 +577,7 @@ class _Session:
 
 
 def planned_runs(store: Store, sweep: Sweep) -> set[str]:
-    """The runs of a sweep of lvp's own experiment, those that depend on its results among them."""
+    """The hashes of all runs of a sweep of lvp's own experiment. Some runs depend on the results in the store."""
     loaded = experiments.load(sweep.experiment)
     config = experiments.restored(loaded, sweep.preset, sweep.config)
     datasets = {each.label: described(each.setting, sweep.datasets.get(each.label)) for each in loaded.settings(config)}

@@ -49,7 +49,7 @@ class Trial(tune.Trainable):
 
     def reset_config(self, new_config: dict) -> bool:
         self.job = Job(**new_config["job"])
-        self.number, self.pack = new_config["pack"]  # its number in the sweep
+        self.number, self.pack = new_config["pack"]  # the pack's number in the sweep, and the pack as JSON
         self.training: Iterator[int] | None = None
         return True
 

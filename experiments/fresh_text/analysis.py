@@ -393,11 +393,11 @@ def costs_of_powers(readings: Sequence[Reading]) -> dict[float, np.ndarray]:
     return {power: costs_of_moving(small.best, large.best, growth**power) for power in POWERS}
 
 
-def power_in_words(power: Measurement, quantity: str) -> str:
-    """A power with its interval, such as "d^p, p = 0.90 [0.63, 1.16]"; no number if the interval tells nothing."""
+def power_in_words(power: Measurement, quantity: str, otherwise: str = "not resolved") -> str:
+    """A power with its interval, such as "d^p, p = 0.90 [0.63, 1.16]", or `otherwise` if the interval tells nothing."""
     low, high = power.interval or (-np.inf, np.inf)
     told = high - low <= WIDE or low > 0 or high < 0
-    return f"{quantity}^p, p = {power.in_words()}" if told else "not resolved"
+    return f"{quantity}^p, p = {power.in_words()}" if told else otherwise
 
 
 def percent(values: Sequence[float]) -> Measurement:

@@ -281,7 +281,7 @@ def _title(config: Config, readings: Sequence[Reading], quantity: str) -> str:
         shown, fit, _ = _better_resolved(readings)
         power = fit.measurement
     where = ", ".join(filter(None, (readings[0].group.label, sizes(config))))
-    told = power_in_words(power, quantity).replace("not resolved", f"no resolved power of {quantity}")
+    told = power_in_words(power, quantity, otherwise=f"no resolved power of {quantity}")
     return f"Text read once: {shown.sentence} follows {told} ({where})"
 
 

@@ -188,6 +188,7 @@ def _sweep(advice: "Recommendation", evidence: bool) -> list[str]:
 
 
 def _between(advice: "Recommendation") -> str:
+    """What the first and the last rate of `sweep` are, if there is a `rival`."""
     if advice.token_rows == "sqrt":
         return "from the small model's ratio to the hidden rate up to the rule's rate"
     return "from the moved to the unchanged rate"
