@@ -123,6 +123,8 @@ def from_bytes(model: bytes) -> AnyTokenizer:
     """
     if model.lstrip()[:1] == b"{":
         return HuggingFace(model)
+    if not model:
+        raise ValueError("the content is empty")  # SentencePiece 0.2.1 would end the process
     import sentencepiece
 
     ours = tokenizers.is_ours(sentencepiece.SentencePieceProcessor(model_proto=model))

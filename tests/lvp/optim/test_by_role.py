@@ -140,7 +140,7 @@ def test_decay_is_per_role_and_zero_by_default(params, zeros):
         updates, _ = tx.update(zeros, tx.init(params), params)
         ratios = jax.tree.map(lambda u, p: -u / p, updates, params)
         return {
-            role: float(np.mean(ratio))
+            role: np.asarray(ratio, np.float64).mean()
             for role, ratio in zip(jax.tree.leaves(labels(params)), jax.tree.leaves(ratios), strict=True)
         }
 
