@@ -2,7 +2,7 @@
 
 Plain functions on a tree that `lvp.roles` labels by default: {"embedding": {"embedding": E [m, d]}, "head": {"kernel":
 W [d, m]}}. An infinite batch holds token i with probability α_i. `gradients` sums over tokens in chunks, so that memory
-is E, W, their gradients and a few arrays [chunk, m]. `dense_loss` and `pair_loss` hold all [m, m] logits.
+is E, W, their gradients and a few arrays [chunk, m]. `pair_loss` holds all [m, m] logits.
 """
 
 from typing import Any
@@ -48,23 +48,6 @@ def apply(params: Any, tokens: jax.Array) -> jax.Array:
     """f(x) for one-hot x: the logits [..., m] of tokens [...]."""
     embedding, output = matrices(params)
     return embedding[tokens] @ output
-
-
-def dense_loss(params: Any, frequencies: jax.Array, targets: jax.Array, loss: str = "square") -> jax.Array:
-    """Σ_i α_i ℓ(E_i W, Z_i), the loss of `gradients`, through all [m, m] logits; a reference for tests.
-
-    The arguments are those of `gradients`. ℓ(z, z') is ‖z − z'‖²/(2m) for "square", else −log softmax(z)[target] in
-    nats.
-    """
-    _check(params, frequencies, targets, loss)
-    embedding, output = matrices(params)
-    logits = embedding @ output
-    if loss == "square":
-        errors = jnp.sum(_minus_one_hot(logits, targets) ** 2, axis=1) / (2 * logits.shape[1])
-    else:
-        hit = jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
-        errors = jax.nn.logsumexp(logits, axis=1) - hit
-    return jnp.sum(frequencies * errors)
 
 
 def pair_loss(params: Any, pairs: jax.Array, *, normalize_rows: bool = False) -> jax.Array:

@@ -22,7 +22,6 @@ from lvp.training.batches import Feed
 from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, data_shapes, run_feeds
 from lvp.training.outcome import Outcome
 from lvp.training.program import PackedProgram
-from lvp.training.scoring import word_perplexity
 from lvp.training.setting import AnySetting, DataConfig, Run, Setting
 
 
@@ -234,4 +233,5 @@ def perplexities(dataset: data.Dataset, outcome: Outcome) -> dict[str, Any]:
 
 
 def _perplexity(nats: float | None, count: int) -> float | None:
-    return None if nats is None else word_perplexity(nats, count)
+    """exp(nats / count); inf if nats / count is 700 or more."""
+    return None if nats is None else math.exp(nats / count) if nats / count < 700 else math.inf

@@ -129,16 +129,3 @@ def pair_frequencies(vocab: int, exponent: float) -> np.ndarray:
     pairs = (1 - COUPLING) * np.outer(alpha, alpha)
     pairs[token, successor] += COUPLING * probability
     return pairs
-
-
-def entropy_rate(vocab: int, exponent: float) -> float:
-    """Nats per token, −Σ_i α_i Σ_j P_ij log P_ij: the smallest possible expected loss on unseen tokens."""
-    alpha = frequencies(vocab, exponent)
-    token, successor, joint = structure(vocab, exponent)
-
-    def surprise(x):
-        return -x * np.log(x)
-
-    base = (1 - COUPLING) * alpha  # P_ij, except for the structured successors j of i
-    raised = surprise(base[successor] + COUPLING * joint / alpha[token]) - surprise(base[successor])
-    return float(surprise(base).sum() + (alpha[token] * raised).sum())

@@ -68,11 +68,10 @@ def test_one_successor_gives_gradients_of_one_hot_targets(network):
         linear.pair_loss(params, joint[:3])
 
 
-def test_zipf_pairs_have_the_stated_frequencies_and_entropy():
+def test_zipf_pairs_have_the_stated_frequencies():
     pairs, alpha = zipf.pair_frequencies(64, 1.0), zipf.frequencies(64, 1.0)
     np.testing.assert_allclose(pairs.sum(0), alpha, rtol=1e-10)
     np.testing.assert_allclose(pairs.sum(1), alpha, rtol=1e-10)
-    assert -np.sum(pairs * np.log(pairs / alpha[:, None])) == pytest.approx(zipf.entropy_rate(64, 1.0), rel=1e-12)
 
 
 def test_pairs_of_a_text_are_counted(tmp_path):

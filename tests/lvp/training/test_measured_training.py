@@ -143,12 +143,33 @@ def test_second_moments_are_found_in_any_chain():
     assert measures.second_moments(optax.sgd(0.1).init(params), None) == {}
 
 
+TEXT = np.random.default_rng(1).integers(0, 40, 100).astype(np.int32)
+SCORED = dataclasses.replace(MEASURED, data=DataConfig("none", scored="text"), measures=("validation",))
+
+
+def with_text(data):
+    """The data with a scored text."""
+    return data._replace(**TrainingData.from_tokens(SCORED, TEXT, TEXT, TEXT)._asdict() | {"train": data.train})
+
+
+def test_a_scored_text_has_the_models_likelihood(data):
+    """Every token but the first is predicted once, in windows that advance by half a context."""
+    context, half = PLAIN.model.context, PLAIN.model.context // 2
+    one = dataclasses.replace(SCORED, steps=1, measured_steps=())
+    ((_, state),) = training.chunks(Program(one), [run()], with_text(data))
+    state, model, nats = training.unstack(state, 0, 1), decoder(one.model), 0.0
+    log_p = jax.jit(lambda params, tokens: jax.nn.log_softmax(model.apply(params, tokens) @ model.head(params)))
+    for start in range(0, TEXT.size - 1, half):
+        window = TEXT[start : start + context + 1]
+        costs = -np.asarray(log_p(state["params"], window[None, :-1]))[0, np.arange(window.size - 1), window[1:]]
+        nats += costs[half if start else 0 :].sum()
+    assert float(state["scored_nats"]) == pytest.approx(nats, rel=1e-5)
+
+
 @pytest.mark.slow
 def test_scored_steps_have_the_scores_of_shorter_runs(data):
     """At a constant rate the first steps of a run are a shorter run. The other measured steps have no score."""
-    text = np.random.default_rng(1).integers(0, 40, 100).astype(np.int32)
-    scored = dataclasses.replace(MEASURED, data=DataConfig("none", scored="text"), measures=("validation",))
-    data = data._replace(**TrainingData.from_tokens(scored, text, text, text)._asdict() | {"train": data.train})
+    scored, data = SCORED, with_text(data)
     (result,) = training.run(Program(dataclasses.replace(scored, scored_steps=(0, 3))), [run()], data)
     shorter = dataclasses.replace(scored, steps=4, measured_steps=())
     (until_step_3,) = training.run(Program(shorter), [run()], data)
@@ -162,6 +183,8 @@ def test_scored_steps_have_the_scores_of_shorter_runs(data):
         assert columns[f"perplexities_by_{name}"] == expected
         assert columns[f"perplexity_by_{name}"] == pytest.approx(np.exp(result.scored_nats / count))
     assert set(tasks.perplexities(words, until_step_3)) == {"perplexity_by_tokens", "perplexity_by_words"}
+    diverging = dataclasses.replace(until_step_3, scored_nats=1e6)  # exp overflows
+    assert set(tasks.perplexities(words, diverging).values()) == {np.inf}
 
 
 def test_steps_without_a_score_leave_the_hash_as_it_was():

@@ -83,18 +83,11 @@ def test_sampled_frequencies_equal_the_stated_frequencies(split):
 def test_bigrams_have_the_stated_information():
     vocab, count = 64, 500_000
     tokens = zipf.sample(count, vocab, 1.0, "train")
-    stated = entropy(zipf.frequencies(vocab, 1.0)) - zipf.entropy_rate(vocab, 1.0)
+    stated = mutual_information(zipf.pair_frequencies(vocab, 1.0))
     assert stated > 0.5
     assert mutual_information(bigrams(tokens, vocab)) == pytest.approx(stated, abs=0.02)
     shuffled = np.random.default_rng(0).permutation(tokens)
     assert mutual_information(bigrams(shuffled, vocab)) < 0.01
-
-
-@pytest.mark.parametrize("vocab, exponent", CASES)
-def test_entropy_rate_equals_the_dense_chains(vocab, exponent):
-    chain = transitions(vocab, exponent)
-    dense = zipf.frequencies(vocab, exponent) @ -(chain * np.log(chain)).sum(1)
-    assert zipf.entropy_rate(vocab, exponent) == pytest.approx(dense, rel=1e-10)
 
 
 def test_samples_are_prefixes_of_longer_samples():

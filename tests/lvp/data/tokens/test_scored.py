@@ -70,3 +70,12 @@ def test_zipf_has_no_tokenizer_for_a_text(tmp_path):
     sizes = {"vocab": 50, "slice_bytes": 400, "valid_bytes": 400}
     with pytest.raises(InputError, match="zipf has no tokenizer"):
         data.prepare("zipf:1", cache=tmp_path, scored_spec=f"text:{tmp_path / 'test.txt'}", **sizes)
+
+
+def test_words_and_line_ends():
+    assert scored.WordCounts.from_text(b" \n = A <unk> = \n\n one  two \n") == (10, 6)
+    assert scored.WordCounts.from_text("ein Wort äöü".encode()) == (3, 3)
+
+
+def test_wikitext2_has_the_published_counts(wikitext2):
+    assert scored.WordCounts.from_text((wikitext2 / "test.txt").read_bytes()) == (245_569, 241_211)
