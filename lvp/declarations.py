@@ -68,7 +68,7 @@ def _gemma(gating_fan_in: int) -> tuple[Declaration, ...]:
 
 GEMMA = _gemma(1)
 """google-deepmind/gemma, `gm/nn/_modules.py` with `transpose_gating_einsum` False (Gemma 1); tied. The model multiplies
-rows by √d: give `token_rows="sqrt"`."""
+rows by √d: give `token_rows="sqrt"`. Muon takes the two gating matrices of a block for one."""
 
 GEMMA_TRANSPOSED = _gemma(2)
 """`GEMMA` with `transpose_gating_einsum` True (Gemma 2 9B, Gemma 3)."""

@@ -29,9 +29,9 @@ VOCABULARY = ("embedding", "output", "tied")
 
 
 def _is_axes(axes: Any) -> bool:
-    if not isinstance(axes, tuple) or len(set(axes)) != len(axes):
+    if not isinstance(axes, tuple) or not all(isinstance(axis, Integral) for axis in axes):
         return False
-    return all(isinstance(axis, int) and not isinstance(axis, bool) and axis >= 0 for axis in axes)
+    return not any(isinstance(axis, bool) or axis < 0 for axis in axes) and len(set(axes)) == len(axes)
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,10 @@ class Declaration:
                 )
         if self.tokens is not None and not (_is_axes((self.tokens,)) and self.tokens):
             raise InputError(f"declaration {self.pattern!r}: tokens must be a positive integer, got {self.tokens!r}")
+        if self.rank is not None and not _is_axes(self.rank if isinstance(self.rank, tuple) else (self.rank,)):
+            raise InputError(
+                f"declaration {self.pattern!r}: rank must be a number of axes or a tuple of them, got {self.rank!r}"
+            )
         parts = self.fused if isinstance(self.fused, tuple) else (self.fused,)
         if not parts or not all(_is_axes((part,)) and part for part in parts):
             raise InputError(
@@ -115,7 +119,8 @@ class Leaf:
     stacked: tuple[int, ...]  # axes that stack layers; possibly empty
     vocab_axis: int | None  # the token axis; None if there is none or it is unknown
     tokens: int | None = None  # the declared number of tokens in use; None if the vocabulary is not padded
-    fused: tuple[int, ...] = ()  # lengths of concatenated matrices along the only axis of `fan_out`; possibly empty
+    # Lengths of concatenated matrices along the only axis of `fan_out`; possibly empty; None if they are unknown.
+    fused: tuple[int, ...] | None = ()
 
     @property
     def vocab(self) -> int | None:
@@ -358,8 +363,8 @@ def _varying(x: jax.Array) -> frozenset:
 def over_boxes(function: Callable[[Leaf, Any], Any], described: Any, params: Any) -> Any:
     """Returns function(leaf, node) for every parameter: node is its array, or the box of metadata that holds it.
 
-    A box is a node with the one attribute `value`: `flax.linen.Partitioned`, a variable of Flax NNX. Its sharding is
-    for the parameter's shape. State of another shape therefore replaces the box too.
+    A box is a node with the one attribute `value`, an array: `flax.linen.Partitioned`, a variable of Flax NNX. Its
+    sharding is for the parameter's shape. State of another shape therefore replaces the box too.
 
     Args:
       described: the result of `classify` for `params`.
@@ -371,7 +376,7 @@ def over_boxes(function: Callable[[Leaf, Any], Any], described: Any, params: Any
 
 def _is_box(node: Any) -> bool:
     children = jax.tree_util.tree_leaves_with_path(node, is_leaf=lambda child: child is not node)
-    return [keys for keys, _ in children] == [(GetAttrKey("value"),)]
+    return [keys for keys, _ in children] == [(GetAttrKey("value"),)] and jax.tree_util.all_leaves([children[0][1]])
 
 
 def check_declarations(declarations: Sequence[Any]) -> None:
@@ -477,13 +482,15 @@ def _leaf(keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: D
     )
 
 
-def _fused(path: str, shape: tuple[int, ...], declaration: Declaration, free: Sequence[int]) -> tuple[int, ...]:
+def _fused(path: str, shape: tuple[int, ...], declaration: Declaration, free: Sequence[int]) -> tuple[int, ...] | None:
     """The lengths of the matrices that are concatenated along the only axis of `free`; empty for one matrix."""
     parts = declaration.fused
     if parts == 1:
         return ()
     length = shape[free[0]] if len(free) == 1 else None
-    if isinstance(parts, int) and length is not None and length % parts == 0:
+    if declaration in DEFAULT and length != 3 * shape[(declaration.fan_in or (0,))[0]]:
+        return None  # keys and values may have fewer heads than queries
+    if isinstance(parts, Integral) and length is not None and length % parts == 0:
         return (length // parts,) * parts
     if not isinstance(parts, tuple) or sum(parts) != length:
         raise InputError(

@@ -252,9 +252,10 @@ def _check_activations(activations) -> None:
     if not isinstance(activations, Mapping) or not activations:
         raise InputError(f"apply must return a dict of activations, name → array, got {type(activations).__name__}")
     for name, x in activations.items():
-        if not isinstance(name, str) or not hasattr(x, "shape") or x.size == 0:
-            got = f"shape {x.shape}" if hasattr(x, "shape") else type(x).__name__
-            raise InputError(f"activation {name!r} must be a non-empty array with a string as its name, got {got}")
+        has_numbers = hasattr(x, "shape") and x.size and jnp.issubdtype(x.dtype, jnp.number)
+        if not isinstance(name, str) or not has_numbers:
+            got = f"shape {x.shape}, dtype {x.dtype}" if hasattr(x, "shape") else type(x).__name__
+            raise InputError(f"activation {name!r} must be a non-empty array of numbers, named by a string, got {got}")
 
 
 def _fit(widths, values: np.ndarray) -> Slope:

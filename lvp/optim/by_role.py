@@ -187,12 +187,22 @@ def _matrix_by_matrix(
 
         return factory(**arguments, **{_DIMENSIONS: lambda tree: jax.tree.map(dimensions, described)})
 
+    def describe(tree):
+        described = roles.classify(tree, extra=declarations)
+        for leaf in jax.tree.leaves(described):
+            if leaf.fused is None:
+                raise InputError(
+                    f"parameter {leaf.path!r} of shape {leaf.shape} holds queries, keys and values of unknown lengths, "
+                    "which Muon treats one by one: add a lvp.roles.Declaration with fused=3, or with the three lengths"
+                )
+        return described
+
     def init(params):
-        described = roles.classify(params, extra=declarations)
+        described = describe(params)
         return of_parts(described).init(split(described, params))
 
     def update(updates, state, params=None, **more):
-        described = roles.classify(updates, extra=declarations)
+        described = describe(updates)
         tx = optax.with_extra_args_support(of_parts(described))
         parts = None if params is None else split(described, params)
         made, state = tx.update(split(described, updates), state, parts, **more)

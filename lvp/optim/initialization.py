@@ -58,7 +58,7 @@ def initialize(
                     f"parameter {leaf.path!r} has a shape and no values, which a vector keeps: initialize the model "
                     "first, or call initialize inside of jax.eval_shape"
                 )
-            return x
+            return x.copy() if isinstance(x, jax.Array) else x  # the caller may donate the result and keep `params`
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise InputError(f"parameter {leaf.path!r} ({leaf.role}) must have a floating dtype, got {x.dtype}")
         return _normal_like(x, key, table[leaf.role].init_std)

@@ -63,7 +63,7 @@ OPTIONS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # parameter of optax's Ad
 # Factories of optax and optax.contrib whose update is of order one per coordinate, whatever the scale of the gradient.
 # This is the unit of a rule's rates. optax's other factories need a rate of their own.
 ADAM_LIKE = frozenset(
-    "acprop adabelief adam adamax adamaxw adamw adan ademamix adopt amsgrad cocob lion nadam nadamw optimistic_adam "
+    "acprop adabelief adam adamax adamaxw adamw adan ademamix adopt amsgrad lion nadam nadamw optimistic_adam "
     "optimistic_adam_v2 radam rmsprop schedule_free_adamw sign_sgd signum sophia yogi".split()
 )
 

@@ -7,7 +7,7 @@ scales, warm-up, chosen options of the optimizer, seed.
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from lvp.parametrization import Row, Table
 from lvp.parametrization.rules import decays
 from lvp.training.batches import DEVICE_TOKENS, ORDERS
 
+# Queries, keys and values of lvp's decoder in one kernel are equally long, also if their heads do not fill the width.
+_EQUAL_PARTS = tuple(replace(declared, optional=True) for declared in roles.DEFAULT if declared.fused != 1)
 OPTIMIZERS: Mapping[str, Callable] = {
     "adam": optax.adam,
     "adamw": optim.adamw,
@@ -117,6 +119,7 @@ class OptimizerConfig:
             factory = dict.fromkeys(table, functools.partial(optax.adamw if decay else optax.adam, **of_adam))
             del options["split"]
             factory["hidden"] = functools.partial(optax.contrib.muon, **options)
+            arguments["declarations"] = (*arguments.get("declarations", ()), *_EQUAL_PARTS)
             options = decay
         return optim.parametrized(factory, table, learning_rate, **options, **arguments)
 

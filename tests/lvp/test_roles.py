@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from lvp.errors import InputError
@@ -303,6 +304,8 @@ def test_axes_must_exist_and_be_distinct(declaration):
         {"role": "hidden", "fan_in": (0, 0)},
         {"role": "hidden", "fan_in": 0},
         {"role": "output", "vocab_axis": "0"},
+        {"role": "hidden", "rank": [2, 3]},
+        {"role": "hidden", "rank": "2"},
     ],
 )
 def test_bad_declarations(arguments):
@@ -310,6 +313,13 @@ def test_bad_declarations(arguments):
         Declaration(**{"pattern": "w", **arguments})
     with pytest.raises(InputError, match="Declaration"):
         classify({"w": jnp.zeros(3)}, extra=("w",))
+
+
+def test_axes_and_sizes_may_be_numbers_of_numpy():
+    one, rows = np.int64(1), np.int32(3)
+    declared = Declaration("w", "output", fan_in=(one,), vocab_axis=one * 0, rank=one + 1, tokens=rows)
+    (leaf,) = jax.tree.leaves(classify({"w": jnp.zeros((4, 5))}, extra=[declared]))
+    assert (leaf.fan_in, leaf.vocab_axis, leaf.tokens) == ((1,), 0, 3)
 
 
 def test_all_container_types_are_supported():

@@ -139,7 +139,12 @@ def test_a_rule_for_muon_is_refused():
 
 
 def test_invalid_activations_are_refused():
-    for bad in (lambda p, b, w: p["w"], lambda p, b, w: {}, lambda p, b, w: {"x": p["w"][:0]}):
+    for bad in (
+        lambda p, b, w: p["w"],
+        lambda p, b, w: {},
+        lambda p, b, w: {"x": p["w"][:0]},
+        lambda p, b, w: {"x": p["w"] > 0},
+    ):
         with pytest.raises(InputError, match="activation"):
             coordinates.check(
                 init, bad, WIDTHS, loss=lambda a, b: 0.0, optimizer=lambda w: optim.sign_sgd(1.0), batch=jnp.float32(1)

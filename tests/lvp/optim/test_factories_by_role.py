@@ -12,8 +12,11 @@ import pytest
 
 from lvp import optim
 from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
 from lvp.parametrization import Row, table
 from lvp.roles import ROLES, Declaration, labels
+from lvp.training import OptimizerConfig
 from tests.marking import all_slow_but
 
 WIDTH, VOCAB = 64, 64
@@ -176,11 +179,11 @@ def test_bad_arguments(arguments, message):
 # Units of updates ------------------------------------------------------------------------------------
 
 
-def rms(factory, random, shape=(8, 16), gradient=1.0, weight=1.0):
-    """Returns the RMS of the 100th update at rate 1. Gradients have random signs, constant or drawn at every step."""
+def rms(factory, random, shape=(8, 16), gradient=1.0, weight=1.0, rate=1.0):
+    """Returns the RMS of the 100th update. Gradients have random signs, constant or drawn at every step."""
     own = {optax.polyak_sgd: {"scaling": 1.0}, optax.noisy_sgd: {"learning_rate": 1.0, "eta": 0.0, "key": 0}}
     own[optax.contrib.dpsgd] = {"learning_rate": 1.0, "l2_norm_clip": 1e9, "noise_multiplier": 0.0, "seed": 0}
-    tx = factory(**own.get(factory, {"learning_rate": 1.0}))
+    tx = factory(**own.get(factory, {"learning_rate": rate}))
     extra = {"value": jnp.float32(1.0)} if factory in LOSS_IS_NEEDED else {}
     params = weight * jax.random.normal(jax.random.key(0), shape)
 
@@ -199,13 +202,14 @@ SEARCHES = (optax.lbfgs, optax.contrib.sophia)  # they need the loss as a functi
 
 
 def is_of_order_one(factory):
-    """True if the RMS of updates at rate 1 is of order one, and the same for every shape and scale."""
+    """True if the RMS of updates is proportional to the rate, of order one at rate 1, and the same for every shape and
+    scale."""
     for random, (low, high) in ((False, (0.2, 8.0)), (True, (0.04, 3.0))):
         base = rms(factory, random)
         others = [rms(factory, random, (256, 8)), rms(factory, random, gradient=1e-2), rms(factory, random, weight=0.1)]
         if not (low < base < high and all(0.5 < other / base < 2 for other in others)):
             return False
-    return True
+    return 0.09 < rms(factory, False, rate=0.1) / rms(factory, False) < 0.11
 
 
 def factories_of_optax():
@@ -237,7 +241,7 @@ def test_factories_with_another_unit_are_refused_by_measure():
     assert accepted == {factory.__name__ for factory in factories if not is_refused(factory)}
 
 
-@pytest.mark.parametrize("factory", [optax.sgd, optax.lamb, optax.adagrad, optax.contrib.prodigy])
+@pytest.mark.parametrize("factory", [optax.sgd, optax.lamb, optax.adagrad, optax.contrib.prodigy, optax.contrib.cocob])
 def test_factories_with_another_unit_are_refused(factory):
     assert is_refused(factory) and not is_refused(optax.lion)
     assert not is_refused(lambda learning_rate: factory(learning_rate))  # the unit of other functions is not known
@@ -391,6 +395,27 @@ def test_muon_orthogonalises_fused_matrices_one_by_one(kernel):
     expected = jnp.concatenate(parts, axis)
     np.testing.assert_allclose(trained(), expected, rtol=1e-4, atol=1e-6)
     assert not np.allclose(trained(fused=1), expected, rtol=0.1)  # negative control
+
+
+def test_undeclared_grouped_queries_need_their_lengths():
+    """The default declaration knows three equal parts: keys and values of (64, 96) may have fewer heads."""
+    for length, known in ((192, True), (96, False), (128, False)):
+        params = {"block_0": {"attention": {"qkv": {"kernel": jnp.ones((64, length))}}}}
+        optim.parametrized(optax.adamw, LVP, RATE).init(params)
+        muon = optim.parametrized(MUON, LVP, RATE, rates={"hidden": RATE})
+        if known:
+            muon.init(params)
+            continue
+        with pytest.raises(InputError, match="attention/qkv/kernel.*of unknown lengths.*fused=3"):
+            muon.init(params)
+
+
+def test_heads_of_the_decoder_need_not_fill_the_width():
+    config = DecoderConfig(vocab=VOCAB, width=WIDTH, layers=1, context=8, heads=2, head_dim=8)
+    params = jax.eval_shape(decoder(config).init, jax.random.key(0))
+    assert params["block_0"]["attention"]["qkv"]["kernel"].shape == (WIDTH, 48)
+    tx = OptimizerConfig("muon", {"consistent_rms": 0.2}).transformation(LVP, RATE, {})
+    jax.eval_shape(tx.init, params)
 
 
 @pytest.mark.parametrize("fused", [5, (64, 64), (64, 64, 65)])

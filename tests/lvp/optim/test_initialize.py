@@ -43,6 +43,14 @@ def test_matrices_have_the_std_of_their_role(rule):
     assert np.abs(np.corrcoef(drawn["tokens"].ravel(), drawn["out"].ravel())[0, 1]) < 0.05
 
 
+def test_the_drawn_parameters_may_be_donated():
+    tx = optim.parametrized(optax.adamw, "lvp", width=WIDTH, vocab=VOCAB, learning_rate=1e-3, declarations=OURS)
+    for seed in range(2):
+        drawn = optim.initialize(tx, PARAMS, jax.random.key(seed))
+        jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0)(drawn)
+    assert float(PARAMS["norm"]["scale"][0]) == 3.0
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_narrow_dtypes_are_rounded_draws_of_float32(dtype):
     table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)

@@ -314,6 +314,31 @@ def test_muon_scales_a_weight_by_its_own_fan_in():
     np.testing.assert_allclose(values, 2 * np.linalg.svd(np.asarray(plain.weight), compute_uv=False), rtol=1e-3)
 
 
+class Critic(eqx.Module):
+    value: eqx.nn.Linear
+
+
+class ActorCritic(eqx.Module):
+    critic: Critic
+    logits: eqx.nn.Linear
+
+
+def test_a_field_called_value_is_no_box_of_an_array():
+    layers = Critic(eqx.nn.Linear(8, 8, key=jax.random.key(0))), eqx.nn.Linear(8, 32, key=jax.random.key(1))
+    params = eqx.filter(ActorCritic(*layers), eqx.is_inexact_array)
+    declared = [
+        Declaration("critic/.*weight", "hidden"),
+        Declaration("logits/weight", "output"),
+        Declaration(".*bias", "vector"),
+    ]
+    for factory in (optim.coupled_adam, optim.lion_ar, optim.rotational_adamw):
+        tx = factory(0.1, declarations=declared)
+        updates, state = tx.update(params, tx.init(params), params)
+        assert jax.tree.map(jnp.shape, updates) == jax.tree.map(jnp.shape, params)
+        if factory is optim.coupled_adam:
+            assert state[0].nu.logits.weight.shape == (8,) and state[0].nu.critic.value.weight.shape == (8, 8)
+
+
 # Errors ----------------------------------------------------------------------------------------------
 
 CONV = {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}}
