@@ -61,6 +61,8 @@ def _options(arguments):
 def _run(arguments):
     config = dict(key_value(s) for s in arguments.set)
     if arguments.corpus:
+        if config.get("corpus", arguments.corpus) != arguments.corpus:
+            raise InputError(f"--set corpus={config['corpus']} contradicts --corpus {arguments.corpus}: omit one")
         config["corpus"] = arguments.corpus
     driver.run(
         _experiment(arguments.experiment, arguments.rule),

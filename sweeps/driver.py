@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lvp import experiments
+from lvp.data.tokens.datasets import check_settings
 from lvp.errors import InputError, unknown
 from lvp.experiments.common import user_experiments
 from lvp.experiments.common.experiment import Experiment, SettingRuns
@@ -30,7 +31,7 @@ from lvp.sweeps.progress import News
 from lvp.sweeps.store import Store
 from lvp.sweeps.sweep import Planned, Sweep, check_data, described, plan, prepared, with_follow_ups
 from lvp.sweeps.work import Job, Pack
-from lvp.training import records, task_for
+from lvp.training import DataConfig, records, task_for
 
 EXECUTORS = ("ray", "local", "inline")
 
@@ -255,6 +256,9 @@ def _checked(experiment: str | Path, preset: str, config: Mapping[str, Any]):
     user_experiments.check_settings(settings)
     for each in settings:
         task_for(each.setting).check_runs(each.runs)
+        vocab, of = getattr(each.setting, "vocab", None), each.setting.data
+        if isinstance(of, DataConfig) and vocab is not None:
+            check_settings(of.corpus, vocab, of.slice_bytes, of.valid_bytes)
     return loaded, resolved, source
 
 
@@ -325,7 +329,8 @@ def _forecast(
       InputError: the budget is no duration, or is less than the expected duration.
     """
     accelerator = preset in ("gpu", "paper")
-    workers = 1 if accelerator or options.mesh else cores()
+    one = accelerator or options.mesh or options.executor == "inline"
+    workers = 1 if one else max(1, cores() // (options.threads or 1))
     lines, most = [forecast.table(settings)], settings if loaded.limit is None else loaded.limit(config)
     planned = sum(len(each.runs) for each in settings)
     if earlier:

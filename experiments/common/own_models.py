@@ -131,6 +131,8 @@ def experiment(
         raise InputError("experiment needs either model or train, and got " + ("neither" if train is None else "both"))
 
     def settings(config: Runs) -> list[SettingRuns]:
+        if train is not None and config.corpus != "own":
+            raise InputError(f"corpus={config.corpus}: `train` of {name} reads data of its own; omit the corpus")
         planned = []
         for width in config.widths:
             of_width = config.table(width, rule)

@@ -37,11 +37,15 @@ def decoder_of(
 
     Args:
       under: fields that the file and `--set` override.
-      **changes: fields that override the file and `--set`.
+      **changes: fields with an option of their own, which override the file.
+
+    Raises:
+      InputError: `--set` gives another value than an option; otherwise as `decoder`.
     """
     given = dict(key_value(text) for text in arguments.set)
-    if arguments.remat:
-        given["remat"] = arguments.remat
+    changes |= {"remat": arguments.remat} if arguments.remat else {}
+    for name in (name for name in changes if given.get(name, str(changes[name])) != str(changes[name])):
+        raise InputError(f"--set {name}={given[name]} contradicts --{name} {changes[name]}: omit one")
     return decoder(arguments.model, given | changes, under)
 
 

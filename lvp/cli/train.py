@@ -8,7 +8,9 @@ Files, on a file system that all processes share:
 """
 
 import argparse
+import dataclasses
 import json
+import math
 import os
 import signal
 import threading
@@ -26,16 +28,18 @@ from lvp.cli.settings import decoder_of, setting_of
 from lvp.data.text import corpora
 from lvp.errors import InputError
 from lvp.files import cache_dir, checkpoints, write_whole
-from lvp.models.configs import forward_multipliers
-from lvp.models.decoder import decoder
+from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.weights import Weights, read
 from lvp.parallel import sharding
 from lvp.parallel.processes import gathered
-from lvp.parametrization import table
+from lvp.parametrization import RULES, Table, table
+from lvp.parametrization.rules import ADAM_RMS
 from lvp.signals import handled
 from lvp.training import Run, Setting, check_positive, records
 from lvp.training.outcome import Outcome
 
+# Fields of a decoder that do not change its function of tokens: precision, memory and init.
+NOT_OF_FUNCTION = {"dtype", "param_dtype", "attention", "attention_block", "remat", "down_init", "residual_init"}
 PROGRESS_SECONDS = 10.0  # least time between two lines of progress
 
 
@@ -61,7 +65,8 @@ def train(arguments: argparse.Namespace) -> None:
         task.check_mesh(sizes)
         dataset = task.prepare(cache_dir() / "data")
         config = _configuration(setting, run, task.fingerprints(dataset))
-        start = None if arguments.start_from is None else _start(arguments.start_from, setting)
+        tokenizer = config["data"].get("tokenizer")
+        start = None if arguments.start_from is None else _start(arguments.start_from, setting.model, tokenizer)
         config |= {} if start is None else {"start": start.digest}
         key = _claimed(out, config)
         if gathered([(out / "record.jsonl").exists()])[0, 0]:  # process 0 decides: others may not see it yet
@@ -91,14 +96,34 @@ def _setting_and_run(arguments: argparse.Namespace) -> tuple[Setting, Run]:
         raise InputError(f"--seed must lie from 0 to 2^32 − 1, got {arguments.seed}")
     check_positive("--checkpoint-seconds", arguments.checkpoint_seconds, zero=True)
     model = decoder_of(arguments, vocab=arguments.vocab)
-    rates = table(arguments.rule, width=model.width, vocab=model.vocab)
+    rates = table(arguments.rule, width=model.width, vocab=model.vocab, tied=model.tied)
     model = decoder_of(arguments, forward_multipliers(rates), vocab=arguments.vocab)
     setting = setting_of(
         arguments, model, corpora.absolute(arguments.corpus), arguments.steps, clip_norm=arguments.clip_norm
     )
-    run = Run.under(rates, arguments.learning_rate, arguments.seed, warmup_steps=arguments.warmup_steps)
+    rate, own = _in_unit_of(rates, arguments.optimizer, arguments.learning_rate)
+    run = Run.under(rates, rate, arguments.seed, rates=own, warmup_steps=arguments.warmup_steps)
     setting.check(run)
     return setting, run
+
+
+def _in_unit_of(rule: Table, optimizer: str, hidden_rate: float) -> tuple[float, dict[str, float]]:
+    """The rate that the rule's factors multiply, and the rates of single roles.
+
+    Raises:
+      InputError: the rule has no rates for the optimizer.
+    """
+    muon = rule.rule not in RULES
+    if muon and optimizer != "muon":
+        raise InputError(f"--rule {rule.rule} has Muon's rates: use --optimizer muon, not {optimizer}")
+    if optimizer == "sgd" and rule.rule != "sp":
+        raise InputError(
+            f"--optimizer sgd: the rates of --rule {rule.rule} are for updates of order one per coordinate (Adam, "
+            "Lion); use --rule sp"
+        )
+    if optimizer == "muon" and not muon:  # as `lvp recommend --optimizer muon`
+        return hidden_rate / (ADAM_RMS * math.sqrt(rule.width)), {"hidden": hidden_rate}
+    return hidden_rate, {}
 
 
 def _configuration(setting: Setting, run: Run, fingerprints: Mapping[str, str | None]) -> dict[str, Any]:
@@ -108,16 +133,26 @@ def _configuration(setting: Setting, run: Run, fingerprints: Mapping[str, str | 
     return config
 
 
-def _start(place: str, setting: Setting) -> Weights:
+def _start(place: str, model: DecoderConfig, tokenizer: str | None) -> Weights:
     """The weights at a place.
 
     Raises:
-      InputError: there are no weights, or they do not fit the model.
+      InputError: there are no weights, or they are those of another model or tokenizer.
     """
     weights = read(place)
-    wanted = jax.eval_shape(decoder(setting.model).init, jax.random.key(0))
-    if jax.tree.map(np.shape, weights.params) != jax.tree.map(np.shape, wanted):
-        raise InputError(f"--start-from {place}: its parameters do not fit this model; use the model of that run")
+    free = NOT_OF_FUNCTION if model.positions == "learned" else NOT_OF_FUNCTION | {"context"}
+    for name in (field.name for field in dataclasses.fields(model) if field.name not in free):
+        there, here = getattr(weights.config, name), getattr(model, name)
+        if there != here:
+            raise InputError(
+                f"--start-from {place}: its model has {name}={there}, and this one has {here}; use the model and the "
+                "--rule of that run"
+            )
+    if None not in (weights.tokenizer, tokenizer) and weights.tokenizer != tokenizer:
+        raise InputError(
+            f"--start-from {place}: its tokenizer is {weights.tokenizer}, and that of this corpus is {tokenizer}; "
+            "encode the corpus with it: lvp tokenize --tokenizer FILE"
+        )
     return weights
 
 

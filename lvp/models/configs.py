@@ -108,7 +108,8 @@ class DecoderConfig:
         self._check_multipliers()
 
     def _check_multipliers(self):
-        for name in ("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier"):
+        multipliers = ("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier")
+        for name in (*multipliers, "norm_epsilon", "rotary_base"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"decoder: {name} must be a finite number above zero, got {getattr(self, name)}")
         if self.normalize_rows and self.embedding_multiplier != 1.0:

@@ -30,6 +30,7 @@ class Weights(NamedTuple):
     config: DecoderConfig
     params: Any  # nested dict of float32 NumPy arrays, as `Decoder.init` returns them
     digest: str  # of the parameters: 16 hexadecimal digits
+    tokenizer: str | None  # fingerprint of the tokenizer; None for tokens without one
 
 
 def load(place: str | Path) -> tuple["Decoder", Any]:
@@ -66,7 +67,7 @@ def read(place: str | Path) -> Weights:
             raise InputError(str(error).replace(str(path), str(place) if is_address(place) else str(path))) from None
     leaves = {leaf: digest for leaf, digest in found["digests"].items() if leaf.startswith("params/")}
     digest = hashlib.sha256(json.dumps(leaves, sort_keys=True).encode()).hexdigest()[:16]
-    return Weights(config, state["params"], digest)
+    return Weights(config, state["params"], digest, (found["config"].get("data") or {}).get("tokenizer"))
 
 
 @contextlib.contextmanager

@@ -310,6 +310,12 @@ def recommend(
 def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None) -> Recommendation:
     asked.check()
     asked.roles()  # raises InputError for a wrong rule or size before the tokens are analysed
+    scaling = asked.scaling()
+    if scaling is not None and scaling.beta != 1.0 and PAPER_RULES[asked.rule].muon:
+        raise InputError(
+            f"the rules of batch and horizon multiply 1 − β₁ by {scaling.beta:.4g}, and Muon, which rule "
+            f"{asked.rule!r} has for hidden matrices, has no β₁: choose rules that keep it, such as batch=sqrt_rate"
+        )
     frequencies = _frequencies(counts, asked.target.vocab, asked.kappa)
     if frequencies is not None:
         asked = dataclasses.replace(asked, kappa=frequencies.kappa)
@@ -582,7 +588,13 @@ def _decays(asked: _Asked, roles: tuple[RoleAdvice, ...], steps: float | None) -
         times = f"{1 / shrink:.3g} steps for {fastest} and {1 / shrinks['hidden']:.3g} for hidden matrices"
         text.append(f"weight decay {decays[fastest]:.4g} has a timescale of {times}.")
     if text and shrink > shrinks["hidden"]:
-        equal = {name: float(f"{decays[name] * shrinks['hidden'] / shrinks[name]:.3g}") for name in decays}
+        # The code that is printed gives λ as tuned, and a decay rule multiplies it.
+        moved = {} if (scaling := asked.scaling()) is None else {scaled.role: scaled.decay for scaled in scaling.roles}
+        moved["tied"] = moved.get("embedding", 1.0)
+        equal = {
+            name: float(f"{value * shrinks['hidden'] / shrinks[name] / moved.get(name, 1.0):.3g}")
+            for name, value in decays.items()
+        }
         text.append(f"All matrices have the timescale of hidden matrices with weight_decay={equal} at these rates.")
     return [" ".join(text)] if text else []
 

@@ -29,6 +29,9 @@ def refused(done, *says):
     [
         ((*RUN, "--corpus", "text:/nowhere"), {}, "/nowhere"),
         ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
+        ((*RUN, "--corpus", "zipf"), {"corpus": "python-docs"}, "--set corpus=python-docs contradicts --corpus zipf"),
+        ((*RUN, "--dry-run"), {"widths": "16,24", "vocab_per_width": "8"}, "vocab=128.* at least 256"),
+        ((*RUN, "--dry-run"), {"slice_bytes": "0"}, "slice_bytes=0: must be a positive number"),
         ((*RUN, "--corpus", "text:s3://key:secret@bucket/texts"), {}, "credentials"),
         ((*RUN, "--out", "/dev/null/nowhere"), {}, "/dev/null is not a directory; name another"),
         slow((*RUN, "--out", "/proc/nowhere"), {}, "/proc/nowhere"),

@@ -101,10 +101,16 @@ class Dataset:
         return BYTES_PER_TOKEN if self.train_bytes is None else self.train_bytes / self.num_tokens
 
 
-def _check_settings(vocab: int, smallest: int, sizes: Mapping[str, int | None]) -> None:
+def check_settings(spec: str, vocab: int, slice_bytes: int | None, valid_bytes: int | None) -> None:
+    """Checks the sizes of a dataset, without the corpus. The arguments are those of `prepare`.
+
+    Raises:
+      InputError: `vocab` is below 256 (zipf and tokens: 2), or a size is not positive.
+    """
+    smallest = 2 if spec.partition(":")[0] in ("zipf", "tokens") else tokenizers.SMALLEST
     if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < smallest:
         raise InputError(f"vocab={vocab!r}: the vocabulary size must be a whole number of at least {smallest}")
-    for name, size in sizes.items():
+    for name, size in (("slice_bytes", slice_bytes), ("valid_bytes", valid_bytes)):
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise InputError(f"{name}={size!r}: must be a positive number of bytes, or None for everything")
 
@@ -146,8 +152,7 @@ def prepare(
     cache = Path(cache).absolute()
     kind = spec.partition(":")[0]
     build = _build_zipf if kind == "zipf" else _build_text
-    smallest = 2 if kind in ("zipf", "tokens") else tokenizers.SMALLEST
-    _check_settings(vocab, smallest, {"slice_bytes": slice_bytes, "valid_bytes": valid_bytes})
+    check_settings(spec, vocab, slice_bytes, valid_bytes)
     if kind == "tokens":
         return _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec)
     corpus = corpora.load(spec, cache=cache)

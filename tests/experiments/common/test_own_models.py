@@ -229,6 +229,13 @@ EXPERIMENT = experiment("outside", train=train, presets={{"tiny": Runs(widths=(8
 """
 
 
+def test_a_corpus_that_is_not_read_is_refused(tmp_path):
+    path = tmp_path / "outside.py"
+    path.write_text(FILE.format(body="return [1.0] * 5"))
+    with pytest.raises(InputError, match="corpus=zipf: `train` of outside reads data of its own; omit the corpus"):
+        sweeps.run(path, "tiny", corpus="zipf", dry_run=True, quiet=True)
+
+
 @pytest.mark.parametrize(
     "body, says",
     [

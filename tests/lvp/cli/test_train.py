@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,6 +18,8 @@ from lvp import models
 from lvp.cli import main, train
 from lvp.errors import InputError
 from lvp.files import checkpoints
+from lvp.parametrization import Shape, table
+from lvp.parametrization.recommend import recommend
 from lvp.training import records
 
 ROOT = Path(__file__).parents[3]
@@ -72,8 +75,26 @@ def test_a_run_starts_from_the_parameters_of_another(words, tmp_path, capsys):
     assert len({json.loads((out / "run.json").read_text())["config"].get("start") for out in (first, second)}) == 2
     assert main.main([*words, "--seed", "1", "--out", str(second)]) == 2  # other parameters are another run
     assert "another configuration" in capsys.readouterr().err
-    wider = [*words, "--set", "width=32", "--start-from", str(first), "--out", str(tmp_path / "wider")]
-    assert main.main(wider) == 2 and "its parameters do not fit this model" in capsys.readouterr().err
+    started = [*words, "--start-from", str(first), "--out", str(tmp_path / "refused")]
+    for more, message in (
+        (["--set", "width=32"], "its model has width=16, and this one has 32"),
+        (["--set", "norm=rms"], "its model has norm=layer, and this one has rms"),
+        (["--rule", "umup"], "its model has .*multiplier=1.0, and this one has .*--rule of that run"),
+    ):
+        assert main.main([*started, *more]) == 2 and re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.slow
+def test_parameters_of_another_tokenizer_are_refused(words, tmp_path, capsys):
+    text = [tmp_path / "first.txt", tmp_path / "other.txt"]
+    for path, word in zip(text, ("some words here. ", "another text, with others; "), strict=True):
+        path.write_text((word + "abcdefgh\n") * 400)
+    words[words.index("zipf")], words[words.index("--vocab") + 1] = f"text:{text[0]}", "260"
+    assert main.main([*words, "--out", str(tmp_path / "first")]) == 0
+    words[words.index(f"text:{text[0]}")] = f"text:{text[1]}"
+    assert main.main([*words, "--start-from", str(tmp_path / "first"), "--out", str(tmp_path / "other")]) == 2
+    assert re.search("its tokenizer is .*lvp tokenize --tokenizer FILE", capsys.readouterr().err)
 
 
 def test_the_rule_gives_rates_and_forward_multipliers(words, tmp_path):
@@ -87,11 +108,38 @@ def test_the_rule_gives_rates_and_forward_multipliers(words, tmp_path):
     assert lvp == 1 != umup and chosen == 3
 
 
+def _run(words, *more):
+    return train._setting_and_run(main.parser().parse_args([*words, *more, "--out", "out"]))[1]
+
+
+@pytest.mark.parametrize("rule", ["lvp", "mup"])
+def test_a_tied_matrix_has_its_own_row(rule, words):
+    row = table(rule, width=16, vocab=64, tied=True)["tied"]
+    run = _run(words, "--set", "tied=true", "--rule", rule)
+    assert run.learning_rates["output"] == pytest.approx(0.02 * row.lr_multiplier)
+    assert run.init_std["output"] == pytest.approx(row.init_std)
+
+
+def test_rates_beside_muon_are_those_of_recommend(words):
+    """`--learning-rate` is Muon's. A rule of nanochat has Muon's rates already."""
+    advice = recommend(Shape(16, 64), hidden_lr=0.02, optimizer="muon")
+    wanted = {role.role: role.learning_rate for role in advice.roles}
+    rates = _run(words, "--optimizer", "muon").learning_rates
+    assert rates == pytest.approx({role: wanted[role] for role in rates}) and rates["hidden"] == 0.02
+    nanochat = table("nanochat", width=16, vocab=64)
+    rates = _run(words, "--optimizer", "muon", "--rule", "nanochat").learning_rates
+    assert rates == pytest.approx({row.role: 0.02 * row.lr_multiplier for row in nanochat.rows})
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (["--mesh", "fsdp=3"], "mesh: data 1 × fsdp 3 × model 1 needs 3 devices, but there are 1"),
         (["--optimizer", "adan"], "optimizer must be one of"),
+        (["--optimizer", "sgd"], "--optimizer sgd: the rates of --rule lvp are for updates of order one"),
+        (["--set", "vocab=65"], "--set vocab=65 contradicts --vocab 64: omit one"),
+        (["--set", "remat=block", "--remat", "dots"], "--set remat=block contradicts --remat dots: omit one"),
+        (["--rule", "nanochat"], "--rule nanochat has Muon's rates: use --optimizer muon, not adamw"),
         (["--rule", "lpv"], "unknown rule 'lpv'; did you mean lvp?"),
         (["--vocab", "256", "--corpus", "text:missing.txt"], "missing.txt"),
         (["--corpus", "wikitxt2"], "did you mean wikitext2?"),

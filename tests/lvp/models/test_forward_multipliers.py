@@ -127,6 +127,8 @@ def own_rule(width, vocab):
         (lambda: replace(PLAIN, normalize_rows=True, embedding_multiplier=2.0), "no effect on normalized rows"),
         (lambda: decoder(PLAIN).init(jax.random.key(0), {"embedding": 1.0, "hidden": 1.0}), "init_std has no 'output'"),
         (lambda: replace(PLAIN, hidden_multiplier=0.0), "hidden_multiplier must be a finite number above zero"),
+        (lambda: replace(PLAIN, norm_epsilon=-1.0), "norm_epsilon must be a finite number above zero"),
+        (lambda: replace(PLAIN, rotary_base=0.0), "rotary_base must be a finite number above zero"),
         (lambda: table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqr"), "did you mean sqrt"),
         (lambda: table(own_rule, width=WIDTH, vocab=VOCAB, token_rows="normalized"), "use token_rows 'plain'"),
         (

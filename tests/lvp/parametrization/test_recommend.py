@@ -1,5 +1,6 @@
 """Recommendations: the papers' tables in numbers, identities of transfer, runnable code, and the committed evidence."""
 
+import ast
 import json
 import math
 import re
@@ -386,6 +387,26 @@ def test_a_decay_that_forgets_the_training_is_named():
     assert advised(**SIZE, hidden_lr=3e-4, weight_decay=0.1).warnings == (unequal,)
     (equal,) = advised(**SIZE, hidden_lr=3e-4, steps=20_000, weight_decay=50.0, rule="sp").warnings  # control
     assert "never occurs" in equal and "timescale of hidden" not in equal
+
+
+def test_decays_of_one_timescale_are_those_that_the_printed_code_takes():
+    """The code gives λ of the smaller model; the rule `constant_timescale` multiplies it."""
+    sizes = {"from_width": 256, "tokens": 10**9, "batch": 65536, "axes": {"decay": "constant_timescale"}}
+    advice = advised(**SIZE, hidden_lr=3e-3, weight_decay=0.1, **sizes)
+    (warning,) = advice.warnings
+    given = ast.literal_eval(warning.partition("with weight_decay=")[2].partition(" at these rates")[0])
+    moved = {role.role: role.weight_decay / 0.1 for role in advice.roles if role.weight_decay}  # of the rule
+    assert moved["hidden"] != 1 and given["hidden"] == pytest.approx(0.1)
+    rates = {role.role: role.learning_rate for role in advice.roles}
+    per_step = [given[name] * moved[name] * rates[name] for name in given]
+    assert per_step == pytest.approx([per_step[0]] * len(per_step), rel=1e-2)
+
+
+def test_rules_that_change_beta_are_refused_beside_muon():
+    sizes = {"from_width": 512, "batch": 1024, "from_batch": 256}
+    with pytest.raises(InputError, match="multiply 1 − β₁ by 4, and Muon.*such as batch=sqrt_rate"):
+        advised(**SIZE, hidden_lr=0.02, rule="nanochat", axes={"batch": "sqrt"}, **sizes)
+    advised(**SIZE, hidden_lr=0.02, rule="nanochat", axes={"batch": "sqrt_rate"}, **sizes)
 
 
 def test_changed_betas_are_a_warning():
