@@ -271,7 +271,7 @@ def sweep_within(limit, home, executor):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-u 3", "-u 12", "-v 1200000"])
+@pytest.mark.parametrize("limit", ["-n 8", "-n 10", "-u 3", "-u 12", "-v 1000000"])
 def test_a_limit_of_the_shell_gives_one_line(limit, finished, cache):
     with tempfile.TemporaryDirectory() as folder:  # which another user can reach, unlike pytest's
         home = Path(folder)
