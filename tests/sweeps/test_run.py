@@ -169,10 +169,10 @@ def test_an_exception_of_watch_is_raised_after_the_sweep(tmp_path):
 
 
 def test_a_failing_figure_is_one_line_and_leaves_the_table(command_here, tmp_path):
-    path = written(tmp_path, ("return Figure(figsize=(1, 1))", "return 1 // 0"))
-    line = path.read_text().splitlines().index("    return 1 // 0") + 1
+    path = written(tmp_path, ("return Figure(figsize=(1, 1))", "raise ValueError('no axis')"))
+    line = path.read_text().splitlines().index("    raise ValueError('no axis')") + 1
     done = command_here("run", path, *INLINE, "--out", tmp_path / "out")
-    problem = f"sweeps: no figure: ZeroDivisionError: integer division or modulo by zero ({path}:{line})"
+    problem = f"sweeps: no figure: ValueError: no axis ({path}:{line})"
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == problem and "Traceback" not in done.stderr
     assert "sum 5" in done.stdout and "supported: 2 squared is 4" in done.stdout
     names = {path.name for path in (tmp_path / "out").iterdir()}
